@@ -1,4 +1,4 @@
-//! Columns of a batch, and what a loss reads of a credit, as C gives them.
+//! The C structs for columns of a batch and for the parts of a credit that a loss reads.
 
 use crate::error::{Refusal, enter, ls_status};
 use crate::text::{Sized32, aligned, forever, given_mut, host, sized, within};

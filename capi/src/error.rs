@@ -1,4 +1,4 @@
-//! Statuses, the thread's last error, and what each entry goes through.
+//! Statuses, the thread's last error, and the wrapper that every entry point goes through.
 
 use lockstep::Error;
 use std::any::Any;
@@ -98,7 +98,7 @@ pub(crate) fn enter(body: impl FnOnce() -> Result<(), Refusal>) -> ls_status {
     let Err(refusal) = caught.unwrap_or_else(|panic| Err(panicked(&*panic))) else { return ls_status::Ok };
     let Refusal { status, message, argument, index } = refusal;
     let last = Last { message: c_string(&message), argument: argument.as_deref().map(c_string), index };
-    // Nothing to be said where a thread is already going down.
+    // Nothing can be reported from a thread that is shutting down.
     _ = LAST.try_with(|own| own.replace(last));
     status
 }

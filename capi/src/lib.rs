@@ -1,7 +1,8 @@
-//! Lockstep for C and C++: `include/lockstep.h` is made of these files, `include/lockstep.hpp` wraps it.
+//! Lockstep for C and C++: `include/lockstep.h` is generated from these files, and `include/lockstep.hpp`
+//! wraps it.
 //!
-//! Every entry checks its pointers, sizes and text, catches a panic and returns a status; the thread's last error has the message. What is
-//! behind a pointer that is neither null nor misaligned is believed.
+//! Every entry point checks its pointers, sizes and text, catches panics and returns a status; the thread's
+//! last error holds the message. Memory behind a pointer that is neither null nor misaligned is trusted.
 #![allow(non_camel_case_types)]
 
 mod columns;

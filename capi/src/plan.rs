@@ -95,7 +95,7 @@ pub unsafe extern "C" fn ls_plan_new(
                     return Err(Refusal::new(ls_status::Argument, "calls", says));
                 }
             };
-            // What does not fit is refused as too large.
+            // A size that does not fit is refused as too large.
             let number = |of: u64| usize::try_from(of).unwrap_or(usize::MAX);
             let size = Capacity {
                 tokens: number(options.tokens),

@@ -1,4 +1,4 @@
-//! Recipes, what they read and what they ask.
+//! Recipes, the columns that they read, and what they ask of the training loop.
 
 use crate::error::{c_string, enter, enter_or, ls_status};
 use crate::text::{forever, given, hand_out, list, take_back, text};

@@ -1,4 +1,4 @@
-//! The two calls over the host's memory, and their results.
+//! The two calls over host memory, and their results.
 
 use crate::columns::{ls_credit_views, ls_element, ls_rollouts};
 use crate::device::ls_device;

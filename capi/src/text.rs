@@ -1,4 +1,4 @@
-//! Pointers that come in, texts that go out.
+//! Conversion of incoming pointers and outgoing text.
 
 use crate::error::{Refusal, c_string, ls_status};
 use std::collections::HashMap;
@@ -51,7 +51,7 @@ pub(crate) fn aligned<T>(pointer: *const T, argument: &str) -> Result<(), Refusa
 pub(crate) unsafe fn host<'a, T>(data: *const T, len: usize, argument: &str) -> Result<&'a [T], Refusal> {
     aligned(data, argument)?;
     within::<T>(len, argument)?;
-    // SAFETY: the caller's; aligned, and within what memory can have.
+    // SAFETY: the caller's; aligned, and within the largest possible size.
     Ok(unsafe { std::slice::from_raw_parts(data, len) })
 }
 
@@ -147,13 +147,13 @@ pub(crate) unsafe fn sized<T: Sized32>(from: *const T, argument: &str) -> Result
     let own = size_of::<T>();
     // SAFETY: aligned and not null; it begins with its size.
     let size = unsafe { from.cast::<u32>().read() } as usize;
-    // Far more than any version will have: a struct whose size was not set.
+    // Far larger than any version's struct: its size was not set.
     if !(16..=1 << 16).contains(&size) {
         let says = format!("has size {size}: expected its sizeof, {own} in this version");
         return Err(Refusal::new(ls_status::Argument, argument, says));
     }
     let mut to = MaybeUninit::<T>::zeroed();
-    // SAFETY: the caller's, as long as both.
+    // SAFETY: the caller's; no longer than either struct.
     unsafe { to.as_mut_ptr().cast::<u8>().copy_from_nonoverlapping(from.cast(), size.min(own)) };
     for at in own..size {
         // SAFETY: below the caller's size.

@@ -1,4 +1,4 @@
-//! Exact sums of parts of a batch, to be merged over ranks and micro-batches in any order.
+//! Exact sums of parts of a batch, merged over ranks and micro-batches in any order.
 
 use crate::error::{Refusal, enter, ls_status};
 use crate::results::{fill, ls_output};
@@ -136,7 +136,7 @@ pub unsafe extern "C" fn ls_totals_from_limbs(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ls_totals_merge(totals: *mut ls_totals, other: *const ls_totals) -> ls_status {
     enter(|| {
-        // SAFETY: the caller's; a copy, for they may be the same.
+        // SAFETY: the caller's; copied, because the two may be the same.
         let other = unsafe { given(other, "other")? }.own.clone();
         // SAFETY: the caller's.
         unsafe { given_mut(totals, "totals")? }.own.merge(&other);

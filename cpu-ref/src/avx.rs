@@ -1,4 +1,4 @@
-//! The x86-64 levels: the wide team compiled under two sets of target features.
+//! The x86-64 levels: the wide team, compiled under two sets of target features.
 #![cfg(target_arch = "x86_64")]
 
 use crate::level::Picks;
@@ -24,7 +24,7 @@ impl Picks for Avx512 {
     #[inline(always)]
     #[allow(unsafe_code)]
     fn picks<const N: usize>(keys: &Keys<N>, count: usize, near: Option<Near>) -> Option<Ranked> {
-        // SAFETY: only teams of this level ask, and `Cpu` makes them where the machine has AVX-512.
+        // SAFETY: only teams of this level call it, and `Cpu` makes them only where the machine has AVX-512.
         unsafe { ranked::picks(keys, count, near) }
     }
 
@@ -70,7 +70,7 @@ impl Picks for Avx512 {
     }
 }
 
-/// Rows under AVX2 and FMA, drained.
+/// Runs rows under AVX2 and FMA, then drains the streaming stores.
 #[inline]
 #[target_feature(enable = "avx2,fma")]
 pub(crate) fn rows_avx2<K: Kernel>(kernel: &K, rows: Range<usize>) {
@@ -78,7 +78,7 @@ pub(crate) fn rows_avx2<K: Kernel>(kernel: &K, rows: Range<usize>) {
     drain();
 }
 
-/// Rows under AVX-512, drained.
+/// Runs rows under AVX-512, then drains the streaming stores.
 #[inline]
 #[target_feature(enable = "avx2,fma,popcnt,bmi1,avx512f,avx512bw,avx512dq,avx512vl")]
 pub(crate) fn rows_avx512<K: Kernel>(kernel: &K, rows: Range<usize>) {
@@ -86,13 +86,13 @@ pub(crate) fn rows_avx512<K: Kernel>(kernel: &K, rows: Range<usize>) {
     drain();
 }
 
-/// Keys in a band under AVX2.
+/// Scans keys for a band under AVX2.
 #[target_feature(enable = "avx2")]
 pub(crate) fn scan_avx2(keys: &[u32], first: usize, low: u32, high: u32) -> Band {
     scan(keys, first, low, high)
 }
 
-/// Keys in a band under AVX-512.
+/// Scans keys for a band under AVX-512.
 #[target_feature(enable = "avx2,avx512f,avx512bw,avx512dq,avx512vl")]
 pub(crate) fn scan_avx512(keys: &[u32], first: usize, low: u32, high: u32) -> Band {
     scan(keys, first, low, high)

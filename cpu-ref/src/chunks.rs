@@ -1,4 +1,4 @@
-//! Sums in binary64 and numbers of 32 bits, chunk by chunk as vectors: [`Team::sum_live`] and [`Team::number`].
+//! Vectorised [`Team::sum_live`] and [`Team::number`]: binary64 sums and 32-bit numbers, chunk by chunk.
 //!
 //! [`Team::sum_live`]: lockstep_core::team::Team::sum_live
 //! [`Team::number`]: lockstep_core::team::Team::number
@@ -10,7 +10,7 @@ use lockstep_core::ragged::{Cells, Mask, Span, Stream};
 use lockstep_core::team::fold::{COLUMNS, fold_columns};
 use lockstep_core::team::{Number, Terms};
 
-/// A row's inputs in chunks of 128; a short last chunk is copied, its padding masked.
+/// A row's inputs in chunks of 128. A short last chunk is copied to a buffer and its padding is masked.
 struct Chunks<'a, const J: usize> {
     sources: [Source<'a>; J],
     bytes: Option<&'a [u8]>,
@@ -38,7 +38,7 @@ impl<'a, const J: usize> Chunks<'a, J> {
         chunks
     }
 
-    /// The chunk that begins at `start`, and its mask.
+    /// Returns the chunk that begins at `start`, and its mask.
     #[inline(always)]
     fn at(&mut self, start: usize) -> ([&Chunk<f32>; J], &Chunk<u8>) {
         let live = COLUMNS.min(self.length - start);

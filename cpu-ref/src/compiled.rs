@@ -1,26 +1,26 @@
-//! The ops of the table, compiled here and nowhere else.
+//! The ops of the table, compiled in this crate only.
 //!
-//! An op under every level is much code. Whoever calls one by its type would compile all of that again, crate after crate; a
-//! call of a function that is not generic compiles a call.
+//! An op compiled for every level is a lot of code. Calling it as a generic function would compile that code
+//! again in every calling crate; calling a non-generic function does not.
 
 use crate::Cpu;
 use lockstep_core::op::DisjointRows;
 use std::ops::Range;
 
-/// An op of the table: this crate has it ready for every level. Other kernels run by [`Cpu::run_own`].
+/// An op of the table, precompiled here for every level. Run other kernels with [`Cpu::run_own`].
 pub trait Compiled: DisjointRows {
-    /// Runs every row: [`Cpu::run`].
+    /// Runs every row; see [`Cpu::run`].
     #[doc(hidden)]
     fn run_on(&self, cpu: &Cpu);
 
-    /// Runs some rows on the calling thread: [`Cpu::rows`].
+    /// Runs some rows on the calling thread; see [`Cpu::rows`].
     #[doc(hidden)]
     fn rows_on(&self, cpu: &Cpu, rows: Range<usize>);
 }
 
 macro_rules! compiled {
     ($($name:ident: $kernel:ty, $file:literal, $row:literal, $summary:literal, [$($number:literal $entry:ident),*];)*) => {$(
-        // A module for each: what stands in one module is compiled on one core.
+        // One module per op: a module is the unit that one core compiles.
         mod $name {
             use super::*;
 

@@ -1,4 +1,4 @@
-//! A CPU with a chosen level and number of threads.
+//! A CPU with a chosen SIMD level and number of threads.
 
 use crate::nth::{self, Band};
 use crate::{Compiled, Level, Unavailable, plain, threads};
@@ -13,16 +13,18 @@ pub(crate) type Rows<K> = fn(&Cpu, &K, Range<usize>);
 #[derive(Clone, Debug)]
 pub struct Cpu {
     level: Level,
-    /// The threads beside the caller's.
+    /// The threads besides the caller's.
     pool: Option<Arc<rayon::ThreadPool>>,
 }
 
 impl Cpu {
-    /// The reference on the calling thread: [`plain`].
+    /// The reference ([`plain`]) on the calling thread.
     pub const PLAIN: Cpu = Cpu { level: Level::Plain, pool: None };
 
-    /// A CPU with the given level and number of threads (at least 1). If the system refuses to start threads, it
-    /// runs on the caller's: [`Cpu::threads`] tells.
+    /// Creates a CPU with the given level and number of threads, including the caller's; 0 counts as 1.
+    ///
+    /// If the system refuses to start threads, it runs on the caller's alone: see [`Cpu::threads`]. Returns
+    /// [`Unavailable`] if this machine lacks the level.
     pub fn new(level: Level, threads: usize) -> Result<Cpu, Unavailable> {
         if !level.is_available() {
             return Err(Unavailable { level });
@@ -35,18 +37,18 @@ impl Cpu {
         Ok(Cpu { level, pool })
     }
 
-    /// The fastest level on all cores.
+    /// Returns a CPU with the fastest level and one thread per available core.
     pub fn best() -> Cpu {
         let threads = std::thread::available_parallelism().map_or(1, usize::from);
         Cpu::new(Level::best(), threads).unwrap_or(Cpu::PLAIN)
     }
 
-    /// The level in use.
+    /// Returns the level in use.
     pub fn level(&self) -> Level {
         self.level
     }
 
-    /// The number of threads in use.
+    /// Returns the number of threads in use, including the caller's.
     pub fn threads(&self) -> usize {
         self.pool.as_ref().map_or(1, |pool| pool.current_num_threads() + 1)
     }
@@ -61,7 +63,8 @@ impl Cpu {
         kernel.rows_on(self, rows);
     }
 
-    /// Runs every row of any kernel, which is compiled where this is called: for one that is not in the table, on the CPU alone.
+    /// Runs every row of any kernel, including one that is not in the table and runs on the CPU only. The
+    /// kernel is compiled in the calling crate.
     ///
     /// ```
     /// use lockstep_core::op::Kernel;
@@ -108,7 +111,7 @@ impl Cpu {
         self.run_by(kernel, Cpu::rows_own);
     }
 
-    /// Runs every row of `kernel` by `rows`.
+    /// Runs every row of `kernel` with `rows`.
     pub(crate) fn run_by<K: DisjointRows>(&self, kernel: &K, rows: Rows<K>) {
         match &self.pool {
             Some(pool) => threads::run(self, pool, kernel, rows),
@@ -116,12 +119,12 @@ impl Cpu {
         }
     }
 
-    /// The threads beside the caller's, if there are any.
+    /// Returns the pool of threads besides the caller's, if there is one.
     pub(crate) fn pool(&self) -> Option<&rayon::ThreadPool> {
         self.pool.as_deref()
     }
 
-    /// Keys in a band: see [`Cpu::nth_largest`].
+    /// Scans keys for a band; see [`Cpu::nth_largest`].
     #[allow(unsafe_code)]
     pub(crate) fn scan(&self, keys: &[u32], first: usize, low: u32, high: u32) -> Band {
         match self.level {
@@ -135,8 +138,8 @@ impl Cpu {
         }
     }
 
-    /// Runs the rows `rows` of any kernel on the calling thread; as [`Cpu::run_own`].
-    // Inline: compiled where it is called, as are the levels' functions.
+    /// Runs the rows `rows` of any kernel on the calling thread; see [`Cpu::run_own`].
+    // Inline, so that it is compiled where it is called, as are the levels' functions.
     #[inline]
     #[allow(unsafe_code)]
     pub fn rows_own<K: Kernel>(&self, kernel: &K, rows: Range<usize>) {

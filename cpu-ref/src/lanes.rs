@@ -1,7 +1,8 @@
 //! The loops over the 128 lanes of a chunk that a [`Team::sweep`] is made of.
 //!
-//! Functions, because LLVM learns from their `&mut` that no input is there: written in place, it asked of every chunk's addresses whether they overlap
-//! (40 instructions). Alarms begin at 0 in each, so that no chunk waits for the one before.
+//! They are functions because `&mut` parameters tell LLVM that no output overlaps an input: written inline,
+//! the loops checked every chunk's addresses for overlap (40 instructions). Each starts its alarm at 0, so
+//! that no chunk waits for the previous one.
 //!
 //! [`Team::sweep`]: lockstep_core::team::Team::sweep
 
@@ -11,7 +12,7 @@ use lockstep_core::num::Arith;
 use lockstep_core::team::Element;
 use lockstep_core::team::fold::COLUMNS;
 
-/// Stage `number` of a chunk, given stage 0 where it is 1; its alarm.
+/// Computes stage `number` of a chunk, given stage 0 if `number` is 1; returns the alarm.
 #[inline(always)]
 pub(crate) fn stage<
     A: Arith,
@@ -38,8 +39,9 @@ pub(crate) fn stage<
     alarm
 }
 
-/// The elements of a chunk, given their stages; their alarm. That is one variable and not an array because a loop with a reduction is what LLVM
-/// interleaves: several chains in flight instead of one.
+/// Computes the elements of a chunk, given their stages; returns their alarm. The alarm is one variable
+/// rather than an array because LLVM interleaves a loop with a reduction: several chains in flight instead of
+/// one.
 #[inline(always)]
 pub(crate) fn elements<
     A: Arith,
@@ -75,10 +77,10 @@ pub(crate) fn elements<
     alarm
 }
 
-/// Every other byte of a word.
+/// Selects every other byte of a word.
 const EVEN: u64 = 0x00ff_00ff_00ff_00ff;
 
-/// How many bytes are not 0: each column counts in 8 bits for as many chunks as these hold.
+/// Counts the bytes that are not 0. Each column counts in 8 bits, over at most 255 chunks at a time.
 #[inline(always)]
 pub(crate) fn count(bytes: &[u8]) -> u64 {
     let (chunks, rest) = bytes.as_chunks::<COLUMNS>();
@@ -90,22 +92,23 @@ pub(crate) fn count(bytes: &[u8]) -> u64 {
                 columns[l] += u8::from(chunk[l] != 0);
             }
         }
-        // Eight bytes at a time, the even and the odd ones of them in lanes of 16 bits: 16 words are at most 16·2·255.
+        // Eight bytes at a time, even and odd bytes added into 16-bit lanes: 16 words add up to at most
+        // 16·2·255.
         let mut lanes = 0;
         for word in columns.as_chunks::<8>().0 {
             let word = u64::from_le_bytes(*word);
             lanes += (word & EVEN) + ((word >> 8) & EVEN);
         }
-        // The four lanes, summed in the highest: at most 4·8160.
+        // Sums the four lanes into the highest: at most 4·8160.
         total += lanes.wrapping_mul(0x0001_0001_0001_0001) >> 48;
     }
     total + rest.iter().map(|byte| u64::from(*byte != 0)).sum::<u64>()
 }
 
-/// Chunks whose terms are added to the columns in one go.
+/// Number of chunks whose terms are added to the columns in one pass.
 pub(crate) const TOGETHER: usize = 2;
 
-/// Adds chunks to the columns, the first first.
+/// Adds chunks to the columns, in order.
 #[inline(always)]
 pub(crate) fn add_all<const C: usize>(columns: &mut Chunk<f64>, terms: [&Chunk<f32>; C]) {
     for l in 0..COLUMNS {
@@ -117,17 +120,20 @@ pub(crate) fn add_all<const C: usize>(columns: &mut Chunk<f64>, terms: [&Chunk<f
     }
 }
 
-/// The first 128 of `sink` as the output of a sweep that has no other, for [`elements`], which knows then that no input is there.
+/// The first 128 elements of `sink` as the output array of a sweep with a single output. Being `&mut`, it
+/// tells [`elements`] that no input overlaps it.
 #[inline(always)]
 #[allow(unsafe_code, clippy::mut_from_ref)]
 pub(crate) fn only_output<const M: usize>(sink: &[Cell<f32>]) -> &mut [Chunk<f32>; M] {
     assert!(M == 1 && sink.len() >= COLUMNS, "{M} outputs, {} elements", sink.len());
-    // SAFETY: in bounds, and one array of 128. The row's elements are in no other view while the sweep runs: neither in that of another thread (rows
-    // are disjoint) nor of an input (a view's constructor says that nobody else reads where it writes), and there is no second output.
+    // SAFETY: in bounds, and one array of 128. No other view holds the row's elements while the sweep runs:
+    // no other thread's (rows are disjoint), no input's (a view's constructor requires that nobody else reads
+    // what it writes), and there is no second output.
     unsafe { &mut *sink.as_ptr().cast_mut().cast() }
 }
 
-/// Writes a whole chunk to the first 128 of `sink`: a length that LLVM knows, and no call of memcpy, around which every vector is spilled.
+/// Writes a whole chunk to the first 128 elements of `sink`. The length is known to LLVM, which avoids a call
+/// to memcpy, around which every vector is spilled.
 #[inline(always)]
 pub(crate) fn store_whole<T: Copy>(sink: &[Cell<T>], values: &Chunk<T>) {
     let cells = &sink[..COLUMNS];
@@ -136,7 +142,8 @@ pub(crate) fn store_whole<T: Copy>(sink: &[Cell<T>], values: &Chunk<T>) {
     }
 }
 
-/// Writes what is left of the last chunk of `sink`, if it was a short one: behind the loop over chunks, whose stores keep their length.
+/// Writes the short last chunk of `sink`, if there is one. Called after the loop over chunks, whose stores
+/// keep their fixed length.
 #[inline(always)]
 pub(crate) fn store_rest<T: Copy>(sink: &[Cell<T>], values: &Chunk<T>) {
     let rest = sink.len() % COLUMNS;

@@ -1,4 +1,4 @@
-//! Which instructions to use.
+//! The instruction sets that kernels can be run with.
 
 use crate::pick::{Aligned, Candidates, Elements, FEW, Keys, Ranked};
 use lockstep_core::team::{Near, PICKS, PickedRows, ROWS};
@@ -8,7 +8,7 @@ use std::fmt;
 /// A SIMD level. It changes speed, never bits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Level {
-    /// The reference: no SIMD, no hardware fused multiply-add. On every machine.
+    /// The reference: no SIMD, no hardware fused multiply-add. Available on every machine.
     Plain,
     /// x86-64 with AVX2 and FMA.
     Avx2,
@@ -41,7 +41,7 @@ impl Level {
     /// All levels, slowest first.
     pub const ALL: [Level; 4] = [Level::Plain, Level::Avx2, Level::Avx512, Level::Neon];
 
-    /// Whether this machine has the level. Never changes within a process.
+    /// Returns whether this machine has the level. The answer never changes within a process.
     pub fn is_available(self) -> bool {
         match self {
             Level::Plain => true,
@@ -63,17 +63,17 @@ impl Level {
         }
     }
 
-    /// The levels of this machine, slowest first.
+    /// Returns the levels of this machine, slowest first.
     pub fn available() -> Vec<Level> {
         Level::ALL.into_iter().filter(|level| level.is_available()).collect()
     }
 
-    /// The fastest level of this machine.
+    /// Returns the fastest level of this machine.
     pub fn best() -> Level {
         Level::available().pop().unwrap_or(Level::Plain)
     }
 
-    /// Its name: `plain`, `avx2`, `avx512`, `neon`.
+    /// Returns the level's name: `plain`, `avx2`, `avx512` or `neon`.
     pub fn name(self) -> &'static str {
         match self {
             Level::Plain => "plain",
@@ -90,25 +90,28 @@ impl fmt::Display for Level {
     }
 }
 
-/// What a level does by hand.
+/// Operations that a level can override with hand-written code.
 pub(crate) trait Picks {
-    /// The elements with the `count` largest keys, in their order, equal ones by the lower element, and behind them those with keys that are
-    /// less by `near.below`, or some; `None`: one by one is the way.
+    /// Returns the elements with the `count` largest keys, largest first, ties by the lower element. With
+    /// `near`, they are followed by every other element whose key is within `near.below` of the last pick's,
+    /// and possibly more. `None` means that the caller must pick one by one.
     #[inline(always)]
     fn picks<const N: usize>(_keys: &Keys<N>, _count: usize, _near: Option<Near>) -> Option<Ranked> {
         None
     }
 
-    /// Whether the first `found` elements, which [`picks`](Picks::picks) returned, are in order by `orders` too.
+    /// Returns whether the first `found` elements that [`picks`](Picks::picks) returned are also in
+    /// descending order of `orders`.
     #[inline(always)]
     fn falls(_orders: &Aligned<[i32; FEW]>, _at: &Elements, _found: u32) -> bool {
         false
     }
 
-    /// Whether it picks for sixteen rows at a time.
+    /// Whether the level picks for sixteen rows at a time.
     const ROWS: bool = false;
 
-    /// The picks of the 16 rows of `E` values that `values` begins with, and the bits of rows that are left; with `NEAR` the candidates' values, not yet keys. See
+    /// Picks for the 16 rows of `E` values at the start of `values`, and returns a bit for each row left to
+    /// do. With `NEAR` it also returns the candidates' values, not yet converted to keys. See
     /// [`largest_of_rows`](lockstep_core::team::Team::largest_of_rows).
     #[inline(always)]
     fn rows<const E: usize, const ALARMS: bool, const NEAR: bool>(
@@ -127,7 +130,8 @@ pub(crate) trait Picks {
         lockstep_core::team::take_rows(from)
     }
 
-    /// See [`pairs_of_rows`](lockstep_core::team::Team::pairs_of_rows): of keys that are finite, and only where `ROWS`.
+    /// See [`pairs_of_rows`](lockstep_core::team::Team::pairs_of_rows). Keys must be finite; meaningful only
+    /// where `ROWS`.
     #[inline(always)]
     fn pairs_of_rows(_keys: &[f32]) -> [f32; ROWS * PICKS] {
         [0.0; ROWS * PICKS]

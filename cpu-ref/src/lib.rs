@@ -1,10 +1,10 @@
 //! Lockstep on the CPU.
 //!
-//! [`plain`] is the contract: one lane after the other, no SIMD, no threads. Everything beside it
-//! (AVX2, AVX-512, NEON, threads) is a schedule of the same source and must return plain's bits.
+//! [`plain`] is the contract: one lane after the other, no SIMD, no threads. Everything else (AVX2, AVX-512,
+//! NEON, threads) is a schedule of the same source and must return the same bits as plain.
 //!
-//! Without the feature `std` (on by default) there is [`plain`] alone, without `std` and without allocation: what a
-//! microcontroller runs (docs/bare-metal.md).
+//! Without the feature `std` (on by default) only [`plain`] is built, without `std` and without allocation,
+//! for microcontrollers (docs/bare-metal.md).
 #![cfg_attr(not(feature = "std"), no_std)]
 #![deny(unsafe_code)]
 

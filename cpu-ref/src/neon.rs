@@ -1,4 +1,4 @@
-//! The AArch64 level: NEON and FMA are in the baseline, so no target feature is named.
+//! The AArch64 level: NEON and FMA are in the baseline, so no target feature needs naming.
 #![cfg(target_arch = "aarch64")]
 
 use crate::level::Picks;
@@ -11,7 +11,7 @@ struct Neon;
 
 impl Picks for Neon {}
 
-/// Rows with NEON.
+/// Runs rows with NEON.
 #[inline]
 pub(crate) fn rows_neon<K: Kernel>(kernel: &K, rows: Range<usize>) {
     kernel.block(&Wide::<Hard, Neon>::new(), rows);

@@ -1,47 +1,49 @@
-//! The n-th largest key of a batch in one pass: what eleven passes of `digit_counts` and `narrow_digits` find on a GPU.
+//! The n-th largest key of a batch in one pass, where a GPU takes eleven passes of `digit_counts` and
+//! `narrow_digits`.
 //!
-//! Both are exact, so that they agree whatever they look at (docs/decisions/0008-fewer-passes.md). A sample of the keys names a band
-//! in which the wanted key should lie; the pass counts the keys above it and keeps those inside. Where the sample misled, the band is
-//! made of all candidates.
+//! Both are exact, so they agree whatever each looks at (docs/decisions/0008-fewer-passes.md). A sample of
+//! the keys picks a band in which the wanted key should lie; the pass counts the keys above the band and
+//! keeps those inside. If the sample misled, the band is widened to all candidates.
 
 use crate::{Cpu, threads};
 use std::cmp::Ordering;
 use std::sync::Mutex;
 
-/// The n-th largest key.
+/// The n-th largest key, as found by [`Cpu::nth_largest`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Nth {
-    /// The key; the largest number if nothing is wanted or there is no candidate.
+    /// The key; `u32::MAX` if nothing is wanted or there is no candidate.
     pub bound: u32,
-    /// How many of the keys that equal it are among the n largest.
+    /// How many of the keys equal to `bound` are among the n largest.
     pub wanted: u32,
-    /// Where the keys that equal it are, ascending.
+    /// Indices of the keys equal to `bound`, ascending.
     pub ties: Vec<u32>,
-    /// Where the larger keys are, in no order; `None` if the search counted some without looking where they are.
+    /// Indices of the larger keys, unordered; `None` if the search only counted some of them.
     pub larger: Option<Vec<u32>>,
 }
 
-/// Keys in a sample, at most.
+/// Upper bound on the number of keys in a sample.
 const SAMPLE: usize = 8192;
-/// A small batch's sample: one key in so many.
+/// A small batch samples one key in this many.
 const ONE_IN: usize = 16;
-/// Keys that are not worth a sample.
+/// Batches of at most this many keys are not sampled.
 const FEW: usize = 2048;
-/// Keys of a task.
+/// Keys per task.
 const TASK: usize = 32 * 1024;
-/// Keys that are looked at together.
+/// Keys examined together.
 const CHUNK: usize = 128;
 
-/// Keys from `low` to `high` with their places.
+/// Keys from `low` to `high` with their indices.
 #[derive(Default)]
 pub(crate) struct Band {
     above: usize,
-    /// Key, then place.
+    /// The key in the upper 32 bits, its index in the lower.
     inside: Vec<u64>,
 }
 
 impl Cpu {
-    /// The n-th largest of `keys`, all of them if there are fewer candidates; key 0 is none. There are fewer than 2³² keys.
+    /// Finds the n-th largest of `keys`, or the smallest candidate if there are fewer than n. A key of 0 is
+    /// no candidate. There must be fewer than 2³² keys.
     pub fn nth_largest(&self, keys: &[u32], n: u32) -> Nth {
         let n = n as usize;
         let likely = if n == 0 { None } else { likely(keys, n) };
@@ -83,7 +85,7 @@ impl Cpu {
         threads::each(self.pool(), keys.len().div_ceil(TASK), &|task| {
             let start = task * TASK;
             let part = self.scan(&keys[start..keys.len().min(start + TASK)], start, low, high);
-            // A lock is poisoned by a panic, which ends this call too.
+            // A lock is poisoned only by a panic, which ends this call too.
             if let Ok(mut whole) = whole.lock() {
                 whole.above += part.above;
                 whole.inside.extend(part.inside);
@@ -93,12 +95,13 @@ impl Cpu {
     }
 }
 
-/// How far apart the keys of a sample of `len` keys are. Odd, so that rows whose length is a power of two are not seen at the same places.
+/// Distance between the sampled keys of `len` keys. Odd, so that rows whose length is a power of two are not
+/// always sampled at the same places.
 fn stride(len: usize) -> usize {
     (len / (len / ONE_IN).clamp(1, SAMPLE)) | 1
 }
 
-/// Bounds between which the n-th largest key should lie; none for a small batch.
+/// Returns bounds between which the n-th largest key should lie, or `None` for a small batch.
 fn likely(keys: &[u32], n: usize) -> Option<(u32, u32)> {
     if keys.len() <= FEW {
         return None;
@@ -106,7 +109,7 @@ fn likely(keys: &[u32], n: usize) -> Option<(u32, u32)> {
     let stride = stride(keys.len());
     let mut sample: Vec<u32> = keys.iter().step_by(stride).copied().collect();
     let at = n as f64 * sample.len() as f64 / keys.len() as f64;
-    // Four standard deviations of a rank in a sample, and some for small ones.
+    // Four standard deviations of a rank in a sample, plus a constant for small samples.
     let slack = 4.0 * at.sqrt() + 4.0;
     let mut descending = |rank: f64, outside: u32| {
         if !(0.0..sample.len() as f64).contains(&rank) {
@@ -114,23 +117,24 @@ fn likely(keys: &[u32], n: usize) -> Option<(u32, u32)> {
         }
         *sample.select_nth_unstable_by(rank as usize, |a, b| b.cmp(a)).1
     };
-    // The n largest of the sample are themselves n keys: no need to look below the last of them.
+    // The n largest of the sample are themselves n keys: the answer is not below the last of them.
     let (high, low) = (descending(at - slack, u32::MAX), descending((at + slack).min((n - 1) as f64), 1));
     let low = low.max(1);
-    // A sample that ends in keys 0 names no band.
+    // A sample that ends in keys of 0 gives no band.
     (low <= high).then_some((low, high))
 }
 
-/// The band of some keys, of which the first has the place `first`; `low` is at most `high`.
+/// Scans `keys`, the first of which has index `first`, for the band from `low` to `high`; `low` is at most
+/// `high`.
 #[inline(always)]
 pub(crate) fn scan(keys: &[u32], first: usize, low: u32, high: u32) -> Band {
     let mut band = Band::default();
-    // One comparison: what is below `low` wraps around.
+    // One comparison: a key below `low` wraps around.
     let within = |key: u32| key.wrapping_sub(low) <= high - low;
     let entry = |key: u32, at: usize| (u64::from(key) << 32) | (first + at) as u64;
     let (chunks, rest) = keys.as_chunks::<CHUNK>();
     for (c, chunk) in chunks.iter().enumerate() {
-        // One variable each, over all lanes: of loops in a loop LLVM turns the outer one into vectors, with gathers.
+        // One scalar each, over all lanes: in nested loops LLVM vectorises the outer one, with gathers.
         let (mut above, mut any) = (0, 0);
         for key in chunk {
             above += u32::from(*key > high);
@@ -187,7 +191,7 @@ mod tests {
         };
         let spread: Vec<u32> = (0..20_003).map(|_| draw()).collect();
         let few: Vec<u32> = (0..17_000).map(|_| draw() % 7).collect();
-        // What the sample sees is not what there is.
+        // The sample misrepresents the batch.
         let stride = stride(20_000);
         let hidden: Vec<u32> = (0..20_000).map(|i| if i % stride == 0 { 5 } else { draw() | 16 }).collect();
         let rare: Vec<u32> = (0..40_000).map(|i| if i % 9973 == 1 { u32::MAX } else { 0 }).collect();
@@ -201,7 +205,7 @@ mod tests {
                     let mut nth = cpu.nth_largest(&keys, n);
                     match &mut nth.larger {
                         Some(places) => places.sort_unstable(),
-                        // Of many keys not all are looked at.
+                        // With many keys, not all are looked at.
                         None if n > 17 => nth.larger.clone_from(&expected.larger),
                         None => {}
                     }

@@ -1,7 +1,9 @@
-//! [`Team::largest`](lockstep_core::team::Team::largest) as vectors: keys once, to a buffer, as integers of the same order; then the picks.
+//! [`Team::largest`](lockstep_core::team::Team::largest) as vectors: converts the keys once, to a buffer of
+//! integers of the same order, then picks.
 //!
-//! A pick is a maximum over all keys, then the lowest element that has it. AVX-512 does better for two picks and more ([`ranked`](crate::ranked)), and where
-//! keys follow values makes keys of its candidates alone.
+//! Each pick is a maximum over all keys, then the lowest element that has it. AVX-512 has a faster way for
+//! two or more picks ([`ranked`](crate::ranked)); where keys follow values, it computes keys for the
+//! candidates only.
 
 use crate::level::Picks;
 use crate::short::Slots;
@@ -15,23 +17,23 @@ use lockstep_core::team::{Key, MAX_LARGEST, PICKS, PickedRows, ROWS};
 #[repr(C, align(64))]
 pub(crate) struct Aligned<T>(pub(crate) T);
 
-/// Keys of `N` elements; behind a short row [`LEAST`].
+/// Keys of `N` elements, padded with [`LEAST`] after a short row.
 pub(crate) type Keys<const N: usize> = Aligned<[i32; N]>;
 
-/// Elements that may be looked at for at most as many picks.
+/// The most candidates considered, and the most picks for which candidates are used.
 pub(crate) const FEW: usize = 16;
 
 /// The elements of at most 32 picks.
 pub(crate) type Elements = Aligned<[u32; LANES]>;
 
-/// What was picked, the first first: elements and their keys; `found` of them, with those behind the last pick.
+/// Picked elements and their keys, in order. `found` counts them, including candidates after the last pick.
 pub(crate) struct Ranked {
     pub(crate) found: u32,
     pub(crate) at: Elements,
     pub(crate) keys: Slots,
 }
 
-/// What may be picked of sixteen rows: the candidates of each, slot j of row r at j·16 + r, and how many they are.
+/// The candidates of sixteen rows, slot j of row r at j·16 + r, and how many each row has.
 #[repr(C, align(64))]
 pub(crate) struct Candidates {
     pub(crate) values: [f32; FEW * ROWS],
@@ -45,7 +47,7 @@ impl Candidates {
         Candidates { values: [0.0; FEW * ROWS], at: [0; FEW * ROWS], found: [0; ROWS] }
     }
 
-    /// From values to keys; the bits of rows that are no longer in order by them.
+    /// Converts values to keys. Returns a bit for each row whose candidates are no longer in order by key.
     #[inline(always)]
     pub(crate) fn by_key<A: Arith, F: Key>(&self, key: &F, picked: &mut PickedRows) -> u32 {
         const PAIRS: usize = (FEW - 1) * ROWS;
@@ -70,7 +72,7 @@ impl Candidates {
     }
 }
 
-/// Keys of sixteen rows of `E` elements, and the rows' alarms.
+/// Computes the keys of sixteen rows of `E` elements, and the rows' alarms.
 #[inline(always)]
 pub(crate) fn keys_of_rows<A: Arith, F: Key, const E: usize>(
     keys: &mut [[f32; E]; ROWS],
@@ -102,10 +104,10 @@ pub(crate) fn keys_of_rows<A: Arith, F: Key, const E: usize>(
     alarms
 }
 
-/// The `count` largest of at most `N` elements.
+/// Picks the `count` largest of at most `N` elements.
 ///
-/// It gives no pick to a closure: of several calls in one function LLVM inlines none, and then compiles the closure without the level's
-/// features.
+/// It passes no pick to a closure: LLVM inlines none of several calls in one function, and then compiles the
+/// closure without the level's target features.
 #[inline(always)]
 pub(crate) fn largest<A: Arith, L: Picks, F: Key, const N: usize>(
     row: &[f32],
@@ -136,7 +138,7 @@ pub(crate) fn largest<A: Arith, L: Picks, F: Key, const N: usize>(
     (ranked.unwrap_or_else(|| one_by_one(&mut keys, count)), alarm)
 }
 
-/// The value as key.
+/// Uses the value itself as the key.
 struct Value;
 
 impl Key for Value {
@@ -146,7 +148,7 @@ impl Key for Value {
     }
 }
 
-/// Keys for values, if the order stays.
+/// Replaces values by keys, if the order stays the same.
 #[inline(always)]
 fn by_key<A: Arith, L: Picks, F: Key>(mut ranked: Ranked, count: usize, key: &F) -> Option<Ranked> {
     let mut orders = Aligned([LEAST; FEW]);
@@ -159,7 +161,7 @@ fn by_key<A: Arith, L: Picks, F: Key>(mut ranked: Ranked, count: usize, key: &F)
     if L::falls(&orders, &ranked.at, ranked.found) { Some(ranked) } else { None }
 }
 
-/// Each pick a maximum over all keys, then the lowest element that has it.
+/// Picks one by one: the maximum over all keys, then the lowest element that has it.
 #[inline(always)]
 fn one_by_one<const N: usize>(Aligned(keys): &mut Keys<N>, count: usize) -> Ranked {
     let mut found = Ranked { at: Aligned([0; LANES]), keys: Slots([0.0; LANES]), found: count as u32 };
@@ -176,7 +178,7 @@ fn one_by_one<const N: usize>(Aligned(keys): &mut Keys<N>, count: usize) -> Rank
     found
 }
 
-/// The largest key and the lowest element that has it.
+/// Returns the largest key and the lowest element that has it.
 #[inline(always)]
 fn maximum<const N: usize>(keys: &[i32; N]) -> (i32, u32) {
     let mut best = LEAST;
@@ -190,7 +192,8 @@ fn maximum<const N: usize>(keys: &[i32; N]) -> (i32, u32) {
     (best, at.cast_unsigned())
 }
 
-/// Fills `keys` and returns the alarm. What lies behind a short row has no key: it may not be asked for.
+/// Fills `keys` and returns the alarm. Padding after a short row gets no key: the key function must not be
+/// called for it.
 #[inline(always)]
 fn keys_of<A: Arith, F: Key, const BIAS: bool, const N: usize>(
     keys: &mut [i32; N],

@@ -1,5 +1,5 @@
-//! **This file is the contract.** A team on the CPU, one lane after the other: what it returns is what every other
-//! backend must return, bit for bit. No SIMD, no threads, no hardware fused multiply-add.
+//! **This file is the contract.** A team on the CPU, one lane after the other: every other backend must
+//! return exactly what it returns, bit for bit. No SIMD, no threads, no hardware fused multiply-add.
 
 use core::array::from_fn;
 use core::ops::Range;

@@ -1,21 +1,24 @@
 //! Picks by sorting, for AVX-512.
 //!
 //! ```text
-//! name              a key without its last bits, which number the element from the last one on: no two are equal, and the larger is above
-//! heads             the largest name of each of 16 columns (element e is in column e mod 16)
-//! floor             the count-th largest head, without its number: at least `count` elements have a name of at least that, and few more
-//! candidates        those elements, sorted by name
+//! name         a key whose last bits are replaced by a number of its element, counted from the last element:
+//!              names are distinct, and of equal keys the lower element's is the larger
+//! heads        the largest name in each of 16 columns (element e is in column e mod 16)
+//! floor        the count-th largest head, without its number: at least `count` names reach it, few more do
+//! candidates   the elements whose names reach the floor, sorted by name
 //! ```
 //!
-//! Names order as keys do but for keys that differ in the last bits alone: if the candidates' keys, sorted by name, do not fall, the elements are
-//! picked one by one, as where there are more than 16 candidates (many equal keys). No other branch depends on data: of scores in no order 8 picks of 128
-//! elements leave 10.6 candidates on average (draws from 16 columns until 8 were seen).
+//! Names order as keys do, except where keys differ in the last bits only. If the candidates' keys, sorted by
+//! name, are not in descending order, the elements are picked one by one; so they are if there are more than
+//! 16 candidates (many equal keys). No other branch depends on data: with scores in random order, 8 picks of
+//! 128 elements leave 10.6 candidates on average (draws from 16 columns until 8 were seen).
 //!
-//! Nothing goes through memory between the keys and what was picked: a vector that is read where several stores wrote waits until they have left
-//! the core (measured: a seventh of the time of a row).
+//! Nothing passes through memory between the keys and the picks: a vector load that covers several earlier
+//! stores waits until they have left the core (measured: a seventh of the time of a row).
 //!
-//! By hand and not as loops, for LLVM makes no vectors of loops over 16 lanes: it unrolls them first (measured for a row of 128: 1.1 to 1.4
-//! times as long as picks one by one; docs/decisions/0009-routing-and-trees.md).
+//! Written with intrinsics, because LLVM does not vectorise loops over 16 lanes: it unrolls them first
+//! (measured for a row of 128: 1.1 to 1.4 times as long as picks one by one;
+//! docs/decisions/0009-routing-and-trees.md).
 #![cfg(target_arch = "x86_64")]
 #![allow(unsafe_code)]
 
@@ -30,7 +33,8 @@ const LANES: usize = 16;
 /// Vectors of the longest row.
 const MOST: usize = MAX_LARGEST / LANES;
 
-/// The elements with the `count` largest keys and these keys, the first first; `None` where one by one is the way.
+/// Returns the elements with the `count` largest keys, and these keys, in order; `None` if the caller must
+/// pick one by one.
 #[inline]
 #[target_feature(enable = "avx512f,popcnt,bmi1")]
 pub(crate) fn picks<const N: usize>(keys: &Keys<N>, count: usize, near: Option<Near>) -> Option<Ranked> {
@@ -43,7 +47,7 @@ pub(crate) fn picks<const N: usize>(keys: &Keys<N>, count: usize, near: Option<N
         unsafe { _mm512_loadu_si512(part.as_ptr().cast()) }
     };
     if count <= 2 && N <= 8 * LANES {
-        // One by one: the maximum, and the first that has it.
+        // One by one: the maximum, then the first element that has it.
         let mut ranked =
             Ranked { at: Aligned([0; 2 * LANES]), keys: Slots([0.0; 2 * LANES]), found: count as u32 };
         let mut taken = 0u128;
@@ -68,7 +72,7 @@ pub(crate) fn picks<const N: usize>(keys: &Keys<N>, count: usize, near: Option<N
     }
     let number = _mm512_set1_epi32(N as i32 - 1);
     let lane = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
-    // Below the key without its number, N − 1 less the element.
+    // Replaces the last bits of the key by N − 1 minus the element.
     let name = |v: usize| {
         let element = _mm512_sub_epi32(_mm512_set1_epi32((N - 1 - v * LANES) as i32), lane);
         _mm512_ternarylogic_epi32::<0xca>(number, element, vector(v))
@@ -85,7 +89,7 @@ pub(crate) fn picks<const N: usize>(keys: &Keys<N>, count: usize, near: Option<N
     }
 
     let least = _mm512_set1_epi32(LEAST);
-    // Two chains, one behind the other in the end.
+    // Two independent chains, concatenated at the end.
     let mut halves = [(least, 0u32); 2];
     let behind = |to: __m512i, found: u32, from: __m512i| {
         _mm512_mask_expand_epi32(to, (0xffff_u64 << (found & 63)) as u16, from)
@@ -104,7 +108,7 @@ pub(crate) fn picks<const N: usize>(keys: &Keys<N>, count: usize, near: Option<N
     let sorted = falling(candidates);
     let at = _mm512_andnot_si512(sorted, number);
 
-    // The keys, from two vectors at a time by the last five bits of the element, then by its other bits.
+    // Gathers the keys: from pairs of vectors by the last five bits of the element, then by its other bits.
     let mut own = [least; MOST / 2];
     for pair in 0..N / (2 * LANES) {
         own[pair] = _mm512_permutex2var_epi32(vector(2 * pair), at, vector(2 * pair + 1));
@@ -144,7 +148,7 @@ pub(crate) fn picks<const N: usize>(keys: &Keys<N>, count: usize, near: Option<N
     Some(ranked)
 }
 
-/// Whether the found elements are in the order of `orders`, equal ones by the lower element.
+/// Returns whether the found elements are in descending order of `orders`, ties by the lower element.
 #[inline]
 #[target_feature(enable = "avx512f")]
 pub(crate) fn falls(orders: &Aligned<[i32; LANES]>, at: &Elements, found: u32) -> bool {
@@ -158,14 +162,15 @@ pub(crate) fn falls(orders: &Aligned<[i32; LANES]>, at: &Elements, found: u32) -
     !u32::from(above | same) & pairs == 0
 }
 
-/// From an order to its number, and from a number to its order with −0 below +0.
+/// Converts an order to its number, and a number to its order with −0 below +0.
 #[inline]
 #[target_feature(enable = "avx512f")]
 fn turned(x: __m512i) -> __m512i {
     _mm512_xor_si512(x, _mm512_srli_epi32::<1>(_mm512_srai_epi32::<31>(x)))
 }
 
-/// Sixteen numbers, the largest first: a bitonic network, each step between a lane and the one whose number differs in the bits `M`.
+/// Sorts sixteen numbers, largest first, with a bitonic network. Each step compares a lane with the one whose
+/// index differs in the bits `M`.
 #[inline]
 #[target_feature(enable = "avx512f")]
 fn falling(x: __m512i) -> __m512i {
@@ -175,7 +180,7 @@ fn falling(x: __m512i) -> __m512i {
     step::<1>(step::<2>(step::<4>(step::<15>(x))))
 }
 
-/// The larger of two lanes to the lower of them.
+/// Moves the larger of two lanes to the lower lane.
 #[inline]
 #[target_feature(enable = "avx512f")]
 fn step<const M: i32>(x: __m512i) -> __m512i {

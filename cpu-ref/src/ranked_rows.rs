@@ -1,18 +1,23 @@
-//! The eight largest of each of sixteen rows, for AVX-512: what [`ranked`](crate::ranked) does for one row, with a lane for each row where it sorts.
+//! The eight largest of each of sixteen rows, for AVX-512: what [`ranked`](crate::ranked) does for one row,
+//! but with a lane for each row during sorting.
 //!
 //! ```text
-//! heads             the largest value of each of 16 columns of a row (element e is in column e mod 16)
-//! floor             the eighth largest head: at least 8 values of the row are not below it, and few more
-//! candidates        those values as names, one behind the other in memory: each with a number of its element in its last bits, the larger the lower
+//! heads        the largest value in each of 16 columns of a row (element e is in column e mod 16)
+//! floor        the eighth largest head: at least 8 values of the row reach it, and few more do
+//! candidates   those values as names, contiguous in memory: the last bits of each hold a number of its
+//!              element, larger for the lower element
 //! ```
 //!
-//! Heads and candidates of sixteen rows are turned, so that vector i has the i-th of each row: a comparator is then two instructions for sixteen
-//! rows and not three for one (a step of `ranked` permutes, too), and of 20 steps for each row 4 are left, most of them in the turns. The candidates of
-//! a row go to memory by whole vectors, each over the rest of the one before; they are read when all rows are through.
+//! Heads and candidates of sixteen rows are transposed, so that vector i holds the i-th of each row. A
+//! comparator is then two instructions for sixteen rows instead of three for one (a step of `ranked` also
+//! permutes); of 20 steps for each row 4 are left, most of them in the transposes. The candidates of a row
+//! are stored as whole vectors, each overwriting the unused rest of the one before, and are read back after
+//! all rows are done.
 //!
-//! Names order as values do, but for values that differ in the last bits alone: picks that do not fall, and candidates behind them that have the
-//! last pick's name but for these bits and a larger value, leave the row to `ranked`. So do more than 16 candidates, an alarm, and a candidate that is 0 or
-//! so small (−0 is 0, but its name is another).
+//! Names order as values do, except where values differ in the last bits only. A row is left to `ranked` if
+//! its picks are not in descending order, or if a candidate after the last pick has the same name but for
+//! these bits and a larger value. So is a row with more than 16 candidates, an alarm, or a candidate that is
+//! 0 or too small to name (−0 equals 0, but its name differs).
 #![cfg(target_arch = "x86_64")]
 #![allow(unsafe_code)]
 
@@ -30,12 +35,13 @@ const LANES: usize = ROWS;
 /// Elements of the longest row.
 const MOST: usize = 256;
 
-/// Candidates of sixteen rows, each from a boundary of cache lines on, and what the last row's have behind them.
+/// Candidates of sixteen rows, each row's starting on a cache line, plus room for what the last row writes
+/// past its own.
 #[repr(C, align(64))]
 struct Names([f32; ROWS * LANES + MOST]);
 
-/// The picks of the 16 rows of `E` values that `values` begins with. Returns the bits of rows that are left: of these only the alarm counts. Without `ALARMS` they
-/// are there already.
+/// Picks for the 16 rows of `E` values at the start of `values`. Returns a bit for each row left to do; of
+/// those rows only the alarm is valid. Without `ALARMS`, `picked` already holds the alarms.
 #[inline]
 #[target_feature(enable = "avx512f,avx512dq,popcnt,bmi1")]
 pub(crate) fn rows<const E: usize, const ALARMS: bool, const NEAR: bool>(
@@ -49,7 +55,8 @@ pub(crate) fn rows<const E: usize, const ALARMS: bool, const NEAR: bool>(
     assert!(values.len() >= ROWS * E && chosen.len() == ROWS * PICKS, "sixteen rows");
     let first = values.as_ptr();
     let value = |r: usize, v: usize| {
-        // SAFETY: element r·E + v·16 and the 15 behind it are in the rows, for r is below 16 and v below E/16 wherever it is called.
+        // SAFETY: element r·E + v·16 and the 15 after it are in the rows, because every call has r below 16
+        // and v below E/16.
         unsafe { _mm512_loadu_ps(first.add(r * E + v * LANES)) }
     };
 
@@ -69,7 +76,7 @@ pub(crate) fn rows<const E: usize, const ALARMS: bool, const NEAR: bool>(
         worst[r] = _mm512_castsi512_ps(most);
         if ALARMS {
             for line in (0..E).step_by(LANES) {
-                // A hint; it may name any address.
+                // A hint: it may name any address.
                 _mm_prefetch::<_MM_HINT_T0>(first.wrapping_add((ROWS + r) * E + line).cast());
             }
         }
@@ -111,8 +118,9 @@ pub(crate) fn rows<const E: usize, const ALARMS: bool, const NEAR: bool>(
             let element = _mm512_sub_epi32(_mm512_set1_epi32((E - 1 - v * LANES) as i32), lane);
             let name = _mm512_ternarylogic_epi32::<0xca>(number, element, _mm512_castps_si512(x));
             let name = _mm512_mask_compress_ps(nothing, above, _mm512_castsi512_ps(name));
-            // SAFETY: `count` is at most 16·v, so that it ends at 16·r + E or before, inside. What reaches the next row is written over, for a row's
-            // last vector ends behind its sixteenth place.
+            // SAFETY: `count` is at most 16·v, so the store ends at 16·r + E or before, in bounds. What
+            // spills into the next row is overwritten, because a row's last vector ends past its sixteenth
+            // slot.
             unsafe { _mm512_storeu_ps(names.add(r * LANES + count), name) };
             count += above.count_ones() as usize;
         }
@@ -121,11 +129,11 @@ pub(crate) fn rows<const E: usize, const ALARMS: bool, const NEAR: bool>(
 
     let mut x = [_mm512_setzero_ps(); ROWS];
     for r in 0..ROWS {
-        // SAFETY: 16 numbers from 16·r on were written, and begin on a boundary of 64 bytes.
+        // SAFETY: 16 numbers from 16·r on were written, and start on a 64-byte boundary.
         x[r] = unsafe { _mm512_load_ps(names.add(r * LANES)) };
     }
     let x = turned(x);
-    // Numbers of elements below 0 the other way round: the larger is above there, too.
+    // Reverses the element number in negative names, so that the lower element is the larger there too.
     let own = |x: __m512| {
         let sign = _mm512_srai_epi32::<31>(_mm512_castps_si512(x));
         _mm512_castsi512_ps(_mm512_ternarylogic_epi32::<0x78>(_mm512_castps_si512(x), sign, number))
@@ -185,7 +193,7 @@ pub(crate) fn rows<const E: usize, const ALARMS: bool, const NEAR: bool>(
         // SAFETY: 16 numbers.
         unsafe { _mm512_storeu_si512(candidates.found.as_mut_ptr().cast(), found) };
     } else {
-        // Candidates that have the last pick's name but for the number.
+        // Candidates whose name equals the last pick's except for the element number.
         let same = |a: __m512, b: __m512| {
             let differ = _mm512_xor_si512(_mm512_castps_si512(a), _mm512_castps_si512(b));
             _mm512_cmple_epu32_mask(differ, number)
@@ -219,7 +227,7 @@ pub(crate) fn rows<const E: usize, const ALARMS: bool, const NEAR: bool>(
     u32::from(left)
 }
 
-/// Elements as bytes, row by row.
+/// Writes elements as bytes, row by row.
 #[inline]
 #[target_feature(enable = "avx512f")]
 fn put(chosen: &[Cell<u8>], at: &[__m512i; PICKS]) {
@@ -232,21 +240,21 @@ fn put(chosen: &[Cell<u8>], at: &[__m512i; PICKS]) {
     let later = _mm512_or_si512(order, _mm512_set1_epi32(8));
     let to = chosen.as_ptr().cast::<u8>().cast_mut();
     assert!(chosen.len() == ROWS * PICKS, "a byte for each pick");
-    // SAFETY: 128 bytes; a cell may be written through a shared reference, and is laid out as what it holds.
+    // SAFETY: 128 bytes; a cell may be written through a shared reference and has its content's layout.
     unsafe {
         _mm512_storeu_si512(to.cast(), _mm512_permutex2var_epi32(low, order, high));
         _mm512_storeu_si512(to.add(64).cast(), _mm512_permutex2var_epi32(low, later, high));
     }
 }
 
-/// The larger first, lane by lane.
+/// Orders two vectors, the larger number first, lane by lane.
 #[inline]
 #[target_feature(enable = "avx512f")]
 fn pair(x: &mut [__m512; 8], i: usize, j: usize) {
     (x[i], x[j]) = (_mm512_max_ps(x[i], x[j]), _mm512_min_ps(x[i], x[j]));
 }
 
-/// Eight numbers in each lane, the largest first: 19 comparators.
+/// Sorts eight numbers in each lane, largest first, with 19 comparators.
 #[inline]
 #[target_feature(enable = "avx512f")]
 fn sorted(mut x: [__m512; 8]) -> [__m512; 8] {
@@ -260,7 +268,7 @@ fn sorted(mut x: [__m512; 8]) -> [__m512; 8] {
     x
 }
 
-/// The same for eight that rise and then fall, or fall and then rise.
+/// Sorts eight numbers that rise and then fall, or fall and then rise.
 #[inline]
 #[target_feature(enable = "avx512f")]
 fn merged(mut x: [__m512; 8]) -> [__m512; 8] {
@@ -274,7 +282,7 @@ fn merged(mut x: [__m512; 8]) -> [__m512; 8] {
     x
 }
 
-/// The eighth largest of sixteen in each lane.
+/// Returns the eighth largest of sixteen numbers in each lane.
 #[inline]
 #[target_feature(enable = "avx512f")]
 fn eighth(x: [__m512; 16]) -> __m512 {

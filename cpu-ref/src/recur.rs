@@ -1,8 +1,9 @@
 //! The recurrence of [`lockstep_core::team::recur`] as vectors.
 //!
-//! Four blocks at a time, then one: a place that is read one further on than it was written waits until the write is done, and other
-//! blocks fill the time (measured: 2.7 ns a token with one block, AVX-512). Arrays are in the order of memory: place p of a block is lane
-//! 31 − p. Behind the places stands what the longest step reads: maps that change nothing, the value that was carried here.
+//! It takes four blocks at a time, then one: a load offset by one from an earlier store waits until the store
+//! is done, and the other blocks fill that time (measured: 2.7 ns a token with one block, AVX-512). Arrays
+//! are in memory order: place p of a block is lane 31 − p. The places are followed by what the longest step
+//! reads: identity maps, and the value carried in.
 
 use core::cell::Cell;
 use lockstep_core::num::{self, Arith};
@@ -11,9 +12,9 @@ use lockstep_core::team::fold::LANES;
 use lockstep_core::team::recur::STILL;
 use lockstep_core::team::{Recurrence, Step};
 
-/// Blocks at a time.
+/// Blocks processed at a time.
 const BLOCKS: usize = 4;
-/// Their places.
+/// Places in those blocks.
 const PLACES: usize = BLOCKS * LANES;
 
 /// Numbers on cache-line boundaries.
@@ -21,7 +22,7 @@ const PLACES: usize = BLOCKS * LANES;
 #[derive(Clone, Copy)]
 struct Lanes<T, const N: usize>([T; N]);
 
-/// Maps of one block.
+/// The maps of one block.
 #[derive(Clone, Copy)]
 struct Maps {
     rate: Lanes<f64, { LANES + LANES / 2 }>,
@@ -31,7 +32,7 @@ struct Maps {
 impl Maps {
     const STILL: Maps = Maps { rate: Lanes([STILL.rate; _]), offset: Lanes([STILL.offset; _]) };
 
-    /// Joins each place with the one `S` later in memory.
+    /// Composes each place's map with the one `S` later in memory.
     #[inline(always)]
     fn step<const S: usize>(&self, to: &mut Maps) {
         let (Lanes(rate), Lanes(offset)) = (&self.rate, &self.offset);
@@ -43,8 +44,8 @@ impl Maps {
     }
 }
 
-/// N places from the place `first` on, as a copy: read in place, LLVM carries a place over from one round of a loop to the next
-/// and leaves the loop scalar.
+/// Copies N places starting at `first`. Read in place, LLVM carries a place over between iterations and
+/// leaves the loop scalar.
 #[inline(always)]
 fn later<T: Copy + Default, const N: usize>(x: &[T], first: usize) -> [T; N] {
     let mut later = [T::default(); N];
@@ -52,7 +53,7 @@ fn later<T: Copy + Default, const N: usize>(x: &[T], first: usize) -> [T; N] {
     later
 }
 
-/// Values of a chunk, as bits, for a choice by masks is what becomes vectors.
+/// Values of a chunk, as bits, because selection by masks vectorises.
 struct Seen {
     value: Lanes<u32, { 2 * PLACES }>,
     /// All ones where the place has a live value.
@@ -65,7 +66,7 @@ impl Seen {
         f32::from_bits(self.value.0[p])
     }
 
-    /// Gives each place without a live value that of the next one that has.
+    /// Gives each place without a live value the value of the next place that has one.
     #[inline(always)]
     fn fill<const N: usize>(&mut self) {
         let mut step = 1;
@@ -87,7 +88,7 @@ impl Seen {
     }
 }
 
-/// A row under way, from its end to its start.
+/// A row in progress, from its end to its start.
 struct Row<'a, const J: usize, const K: usize, const M: usize, F> {
     rows: [Option<&'a [f32]>; J],
     mask: Option<&'a [u8]>,
@@ -98,7 +99,7 @@ struct Row<'a, const J: usize, const K: usize, const M: usize, F> {
     own: [Lanes<f32, PLACES>; K],
     seen: Seen,
     maps: [[Maps; BLOCKS]; 2],
-    /// One place more: the running value behind the chunk.
+    /// One more place: the running value after the chunk.
     y: Lanes<f64, { PLACES + 1 }>,
     out: [Lanes<f32, PLACES>; M],
     alarm: u32,
@@ -156,7 +157,7 @@ pub(crate) fn recur<A: Arith, const J: usize, const K: usize, const M: usize, F:
 }
 
 impl<const J: usize, const K: usize, const M: usize, F: Recurrence<J, K, M>> Row<'_, J, K, M, F> {
-    /// The `B` blocks (`N` places) that end at `end`.
+    /// Processes the `B` blocks (`N` places) that end at `end`.
     #[inline(always)]
     fn chunk<A: Arith, const B: usize, const N: usize>(&mut self, end: usize) {
         let inside = if end < N { end } else { N };
@@ -180,7 +181,7 @@ impl<const J: usize, const K: usize, const M: usize, F: Recurrence<J, K, M>> Row
         }
 
         let f = self.f;
-        // One variable, and not a field: a loop with a reduction is what LLVM turns into vectors.
+        // A local rather than a field: LLVM vectorises a loop with a reduction.
         let mut alarm = 0;
         for p in 0..N {
             let mut x = [0.0; J];
@@ -261,7 +262,7 @@ impl<const J: usize, const K: usize, const M: usize, F: Recurrence<J, K, M>> Row
     }
 }
 
-/// One place of K arrays.
+/// Returns place `p` of K arrays.
 #[inline(always)]
 fn at<const K: usize>(arrays: &[Lanes<f32, PLACES>; K], p: usize) -> [f32; K] {
     let mut values = [0.0; K];
@@ -271,7 +272,7 @@ fn at<const K: usize>(arrays: &[Lanes<f32, PLACES>; K], p: usize) -> [f32; K] {
     values
 }
 
-/// Copies to the last of N places. A whole chunk has a fixed length, or it would be a call of `memcpy`.
+/// Copies to the last of N places. A whole chunk has a constant length, so that it is no call to `memcpy`.
 #[inline(always)]
 fn load<T: Copy, const N: usize>(to: &mut [T; PLACES], from: &[T]) {
     if from.len() == N {

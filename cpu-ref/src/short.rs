@@ -1,16 +1,18 @@
-//! Rows of at most 32 elements, 16 or 32 places at a time. A loop over fewer LLVM unrolls before it makes vectors of it.
+//! Rows of at most 32 elements, 16 or 32 places at a time: LLVM unrolls a loop over fewer before it
+//! vectorises.
 
 use core::cell::Cell;
 use lockstep_core::num::{self, Arith};
 use lockstep_core::team::fold::LANES;
 use lockstep_core::team::{Key, Terms};
 
-/// A number for each element, on a boundary of cache lines.
+/// A number for each element, aligned to cache lines.
 #[derive(Clone, Copy)]
 #[repr(C, align(64))]
 pub(crate) struct Slots(pub(crate) [f32; LANES]);
 
-/// The fold of [`lockstep_core::team::fold`] when only the first N columns are not +0: x + 0 = x, for no column is −0.
+/// The fold of [`lockstep_core::team::fold`] when all but the first N columns are +0: x + 0 = x, because no
+/// column is −0.
 #[inline(always)]
 fn fold<const N: usize>(columns: &[f64; N]) -> f64 {
     let mut lanes = *columns;
@@ -49,7 +51,8 @@ pub(crate) fn sums<const N: usize, const J: usize, const K: usize, F: Terms<J, K
     sums
 }
 
-/// Copies to the first places. Lengths of 8 and 16 are fixed, or they would be calls of `memcpy`.
+/// Copies to the first places. Lengths of 8 and 16 are constants, so that they do not become calls to
+/// `memcpy`.
 #[inline(always)]
 fn load<const N: usize>(to: &mut [f32; N], from: &[f32]) {
     match from.len() {
@@ -59,8 +62,8 @@ fn load<const N: usize>(to: &mut [f32; N], from: &[f32]) {
     }
 }
 
-/// See [`Team::shares`](lockstep_core::team::Team::shares): from values to shares, in place. Numerators of N places, of which no more than
-/// the first D have a slot.
+/// See [`Team::shares`](lockstep_core::team::Team::shares): turns values into shares, in place. Computes
+/// numerators for N places, of which at most the first D have a slot.
 #[inline(always)]
 pub(crate) fn shares<const N: usize, const D: usize, const SUM: bool, A: Arith, F: Key>(
     x: &mut Slots,
@@ -86,7 +89,7 @@ pub(crate) fn shares<const N: usize, const D: usize, const SUM: bool, A: Arith, 
     }
 }
 
-/// Writes the first places; 8 of them without a loop.
+/// Writes the first places; exactly 8 are unrolled.
 #[inline(always)]
 pub(crate) fn put(cells: &[Cell<f32>], Slots(slots): &Slots) {
     if cells.len() == 8 {

@@ -1,9 +1,9 @@
-//! Stores past the caches: a line that is written whole need not be read first.
+//! Non-temporal stores, which bypass the caches: a line that is written whole need not be read first.
 #![cfg(target_arch = "x86_64")]
 
 use core::cell::Cell;
 
-/// Writes `values` to `to`; [`drain`] comes before another thread reads them.
+/// Writes `values` to `to` with streaming stores. Call [`drain`] before another thread reads them.
 #[inline(always)]
 #[allow(unsafe_code)]
 pub(crate) fn stream(to: &[Cell<f32>], values: &[f32]) {
@@ -13,13 +13,13 @@ pub(crate) fn stream(to: &[Cell<f32>], values: &[f32]) {
         return to.iter().zip(values).for_each(|(cell, value)| cell.set(*value));
     }
     for i in (0..values.len()).step_by(4) {
-        // SAFETY: both have four numbers from `i` on; `first` is on a multiple of 16 bytes, and so is each fourth number behind it. A cell may be
-        // written through a shared reference, and is laid out as what it holds.
+        // SAFETY: both have four numbers from `i` on; `first` is 16-byte aligned, and so is every fourth
+        // number after it. A cell may be written through a shared reference and has its content's layout.
         unsafe { _mm_stream_ps(first.add(i).cast::<f32>().cast_mut(), _mm_loadu_ps(values.as_ptr().add(i))) };
     }
 }
 
-/// Orders what [`stream`] wrote before what this thread does next.
+/// Orders what [`stream`] wrote before this thread's later stores.
 #[inline(always)]
 #[allow(unsafe_code)]
 pub(crate) fn drain() {

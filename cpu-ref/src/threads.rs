@@ -1,4 +1,4 @@
-//! Rows over threads.
+//! Distributes rows over threads.
 
 use crate::cpu::{Cpu, Rows};
 use crate::together::together;
@@ -7,17 +7,18 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 
-/// Below this much work a second thread costs more than it saves.
+/// Below this much work, a second thread costs more than it saves.
 const TASK: usize = 16 * 1024;
 
-/// A kernel seen by several threads.
+/// A kernel shared by several threads.
 struct Shared<'a, K: DisjointRows> {
     kernel: &'a K,
     rows: Rows<K>,
 }
 
-// SAFETY: a kernel is plain data and views. Inputs are only read. Outputs are cells, which two threads must not touch at
-// once: `DisjointRows` says that no element is written by two rows, and `chunks` gives each row to one task.
+// SAFETY: a kernel is plain data and views. Inputs are only read. Outputs are cells, which two threads must
+// not touch at once: `DisjointRows` promises that no two rows write the same element, and `run` gives each
+// row to one task.
 #[allow(unsafe_code)]
 unsafe impl<K: DisjointRows> Sync for Shared<'_, K> {}
 
@@ -27,8 +28,8 @@ impl<K: DisjointRows> Shared<'_, K> {
     }
 }
 
-/// Runs all rows of `kernel`. A thread that is free takes the next rows: nobody looks through all of them first (measured for a million
-/// rows: 3 ms on one thread), and memory is walked through in order.
+/// Runs all rows of `kernel`. Each idle thread takes the next rows, so that no pass over all rows comes first
+/// (measured for a million rows: 3 ms on one thread) and memory is traversed in order.
 pub(crate) fn run<K: DisjointRows>(cpu: &Cpu, pool: &rayon::ThreadPool, kernel: &K, rows: Rows<K>) {
     if task(kernel, 0) == kernel.rows() {
         return rows(cpu, kernel, 0..kernel.rows());
@@ -49,7 +50,7 @@ pub(crate) fn run<K: DisjointRows>(cpu: &Cpu, pool: &rayon::ThreadPool, kernel: 
     });
 }
 
-/// Calls `work` for every task, on the calling thread and those of `pool`.
+/// Calls `work` for every task, on the calling thread and on those of `pool`.
 pub(crate) fn each(pool: Option<&rayon::ThreadPool>, tasks: usize, work: &(dyn Fn(usize) + Sync)) {
     let Some(pool) = pool.filter(|_| tasks > 1) else { return (0..tasks).for_each(work) };
     let next = AtomicUsize::new(0);
@@ -62,7 +63,7 @@ pub(crate) fn each(pool: Option<&rayon::ThreadPool>, tasks: usize, work: &(dyn F
     });
 }
 
-/// Where the rows end that begin at `start` and have about [`TASK`] work together.
+/// Returns the end of the rows that start at `start` and together have about [`TASK`] work.
 fn task<K: DisjointRows>(kernel: &K, start: usize) -> usize {
     let (mut end, mut work) = (start, 0);
     while end < kernel.rows() && work < TASK {
@@ -78,7 +79,8 @@ mod tests {
     use std::sync::mpsc;
     use std::time::Duration;
 
-    /// Two threads are two: `Cpu` gives a pool of one beside the caller's, and each task waits until the other has begun.
+    /// Two threads means two: `Cpu` gives a pool of one besides the caller's, and each task waits until the
+    /// other has begun.
     #[test]
     fn the_calling_thread_counts_beside_the_pool() {
         let pool = rayon::ThreadPoolBuilder::new().num_threads(1).build().expect("a thread");

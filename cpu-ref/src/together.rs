@@ -1,14 +1,15 @@
-//! Work that several threads do, without waiting for one that comes too late.
+//! Work shared by several threads, without waiting for threads that arrive late.
 //!
-//! A thread that sleeps needs 10 to 50 µs to wake, in which the calling thread may have done all there is. `rayon`'s scopes wait for every
-//! thread they called; here who comes when the work is done finds the door shut.
+//! A sleeping thread needs 10 to 50 µs to wake, by which time the calling thread may have finished.
+//! `rayon`'s scopes wait for every thread they spawn on; here, a thread that arrives after the work is done
+//! finds the door shut.
 
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
-/// Calls `step` until it has no more to do, on the calling thread and on those of `pool`, at most as many as there are `tasks`. Returns
-/// when no thread is inside `step` and none will be.
+/// Calls `step` until it returns false, on the calling thread and on those of `pool`, on at most `tasks`
+/// threads. Returns when no thread is inside `step` and none can enter. Resumes a panic of another thread.
 pub(crate) fn together(pool: &rayon::ThreadPool, tasks: usize, step: &(dyn Fn() -> bool + Sync)) {
     let others = pool.current_num_threads().min(tasks.saturating_sub(1));
     let door = Arc::new(Door::default());
@@ -26,11 +27,11 @@ pub(crate) fn together(pool: &rayon::ThreadPool, tasks: usize, step: &(dyn Fn() 
     }
 }
 
-/// A caller's `step`, of whatever lifetime: a pointer, for late threads hold it when it is gone.
+/// A caller's `step` with its lifetime erased: a pointer, because late threads hold it after it is gone.
 #[derive(Clone, Copy)]
 struct Work(*const (dyn Fn() -> bool + Sync));
 
-// SAFETY: what it points to is `Sync`, and used only behind the door.
+// SAFETY: it points to something `Sync`, and is dereferenced only behind the door.
 #[allow(unsafe_code)]
 unsafe impl Send for Work {}
 
@@ -38,7 +39,7 @@ impl Work {
     #[allow(unsafe_code)]
     fn of<'a>(step: &'a (dyn Fn() -> bool + Sync + 'a)) -> Work {
         let step: *const (dyn Fn() -> bool + Sync + 'a) = step;
-        // SAFETY: the lifetime alone changes; `Door::enter` says why it is kept.
+        // SAFETY: only the lifetime changes; `Door::enter` explains why it is upheld.
         Work(unsafe {
             std::mem::transmute::<
                 *const (dyn Fn() -> bool + Sync + 'a),
@@ -48,7 +49,7 @@ impl Work {
     }
 }
 
-/// Through which other threads get to the work.
+/// The door through which other threads reach the work.
 #[derive(Default)]
 struct Door {
     state: Mutex<State>,
@@ -63,12 +64,12 @@ struct State {
 }
 
 impl Door {
-    /// Nothing panics while it is locked.
+    /// Nothing panics while the lock is held.
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Does the work, if the door is open.
+    /// Does the work if the door is open.
     fn enter(&self, Work(step): Work) {
         {
             let mut state = self.lock();
@@ -77,8 +78,8 @@ impl Door {
             }
             state.inside += 1;
         }
-        // SAFETY: the door was open when this thread was counted, so that `Closing`, which lives in the function that has the
-        // reference, is not dropped before this thread is out again.
+        // SAFETY: the door was open when this thread was counted, so `Closing`, which lives in the function
+        // that holds the reference, cannot finish dropping before this thread has left.
         #[allow(unsafe_code)]
         let step = unsafe { &*step };
         let done = catch_unwind(AssertUnwindSafe(|| while step() {}));
@@ -93,7 +94,7 @@ impl Door {
     }
 }
 
-/// Shuts the door and waits for who is inside; when the calling thread's work panics, too.
+/// Shuts the door and waits for the threads inside, also when the calling thread's work panics.
 struct Closing<'a>(&'a Door);
 
 impl Drop for Closing<'_> {
@@ -123,12 +124,12 @@ mod tests {
         pool.spawn(move || {
             let _ = held.recv();
         });
-        // The only other thread is busy until `free` goes.
+        // The only other thread is busy until `free` is dropped.
         let steps = AtomicUsize::new(0);
         together(&pool, 2, &|| steps.fetch_add(1, Ordering::Relaxed) < 9);
         assert_eq!(steps.load(Ordering::Relaxed), 10);
         drop(free);
-        // What it was called for is gone: it finds the door shut.
+        // The work it was spawned for is gone: it finds the door shut.
         pool.install(|| ());
         assert_eq!(steps.load(Ordering::Relaxed), 10);
     }

@@ -1,4 +1,4 @@
-//! Between rows in vectors and vectors with a lane for each row, for AVX-512.
+//! Transposes between rows in vectors and vectors with a lane for each row, for AVX-512.
 #![cfg(target_arch = "x86_64")]
 #![allow(unsafe_code)]
 
@@ -6,7 +6,7 @@ use core::arch::x86_64::*;
 use core::cell::Cell;
 use lockstep_core::team::{PAIRED, PICKS, ROWS};
 
-/// From slots j·16 + r to r·8 + j.
+/// Transposes slots j·16 + r to r·8 + j.
 #[inline]
 #[target_feature(enable = "avx512f")]
 pub(crate) fn put_rows(slots: &[f32; ROWS * PICKS], to: &[Cell<f32>]) {
@@ -25,7 +25,8 @@ pub(crate) fn put_rows(slots: &[f32; ROWS * PICKS], to: &[Cell<f32>]) {
         for (half, order) in [order, later].into_iter().enumerate() {
             let two = _mm512_permutex2var_pd(a, order, b);
             let row = 8 * half + c;
-            // SAFETY: rows `row` and `row + 4` are below 16 and have 8 numbers; a cell may be written through a shared reference.
+            // SAFETY: rows `row` and `row + 4` are below 16 and have 8 numbers; a cell may be written through
+            // a shared reference.
             unsafe {
                 _mm256_storeu_pd(first.add(row * PICKS).cast(), _mm512_castpd512_pd256(two));
                 _mm256_storeu_pd(first.add((row + 4) * PICKS).cast(), _mm512_extractf64x4_pd::<1>(two));
@@ -34,15 +35,15 @@ pub(crate) fn put_rows(slots: &[f32; ROWS * PICKS], to: &[Cell<f32>]) {
     }
 }
 
-/// From slots r·8 + j to j·16 + r.
+/// Transposes slots r·8 + j to j·16 + r.
 #[inline]
 #[target_feature(enable = "avx512f,avx512dq")]
 pub(crate) fn take_rows(from: &[f32; ROWS * PICKS]) -> [f32; ROWS * PICKS] {
     let mut slots = [0.0f32; ROWS * PICKS];
-    // Its quarters are four slots of rows i, i + 4, i + 8 and i + 12.
+    // Each quarter holds four slots of one of the rows i, i + 4, i + 8 and i + 12.
     let rows = |i: usize, half: usize| {
         let four = |q: usize| {
-            // SAFETY: 4 numbers of a row below 16, for i and q are below 4.
+            // SAFETY: 4 numbers of a row below 16, because i and q are below 4.
             unsafe { _mm_loadu_ps(from.as_ptr().add((4 * q + i) * PICKS + 4 * half)) }
         };
         let x = _mm512_insertf32x4::<1>(_mm512_castps128_ps512(four(0)), four(1));
@@ -58,12 +59,12 @@ pub(crate) fn take_rows(from: &[f32; ROWS * PICKS]) -> [f32; ROWS * PICKS] {
     slots
 }
 
-/// The largest and the second of several lanes, at the same places.
+/// The largest and the second largest number of several lanes, at the same places.
 #[derive(Clone, Copy)]
 struct Pair(__m512, __m512);
 
 impl Pair {
-    /// The two largest of both.
+    /// Returns the two largest of both.
     #[inline]
     #[target_feature(enable = "avx512f")]
     fn with(self, other: Pair) -> Pair {
@@ -72,7 +73,8 @@ impl Pair {
     }
 }
 
-/// Two groups in half of the lanes each become one vector's, half as many lanes each: `M` is which half (1), which quarters (2), which numbers of a quarter (3: halves, 4: each).
+/// Merges two groups, in half of the lanes each, into one vector with half as many lanes each. `M` selects
+/// halves (1), quarters (2) or numbers of a quarter (3: halves, 4: single numbers).
 #[inline]
 #[target_feature(enable = "avx512f")]
 fn folded<const M: i32>(a: Pair, b: Pair) -> Pair {
@@ -90,7 +92,7 @@ fn folded<const M: i32>(a: Pair, b: Pair) -> Pair {
     Pair(first, second).with(Pair(first2, second2))
 }
 
-/// The sum of the two largest of each of 128 groups of finite numbers; −0 is +0.
+/// Sums the two largest of each of 128 groups of finite numbers; −0 becomes +0.
 #[inline]
 #[target_feature(enable = "avx512f")]
 pub(crate) fn pairs_of_rows(keys: &[f32]) -> [f32; ROWS * PICKS] {
@@ -117,7 +119,7 @@ pub(crate) fn pairs_of_rows(keys: &[f32]) -> [f32; ROWS * PICKS] {
     sums
 }
 
-/// Of four rows: result c has in its quarter L element 4·L + c of each.
+/// Transposes the quarters of four rows: quarter L of result c holds element 4·L + c of each.
 #[inline]
 #[target_feature(enable = "avx512f")]
 fn quarters(a: __m512, b: __m512, c: __m512, d: __m512) -> [__m512; 4] {
@@ -132,7 +134,7 @@ fn quarters(a: __m512, b: __m512, c: __m512, d: __m512) -> [__m512; 4] {
     ]
 }
 
-/// Sixteen vectors turned: the i-th has the i-th of each.
+/// Transposes sixteen vectors: the i-th result holds the i-th number of each.
 #[inline]
 #[target_feature(enable = "avx512f")]
 pub(crate) fn turned(x: [__m512; 16]) -> [__m512; 16] {

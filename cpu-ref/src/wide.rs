@@ -1,14 +1,14 @@
-//! The team as vectors: chunks of 4 × 32 lanes whose loops LLVM turns into SIMD under the caller's target features.
-//! One file beyond 400 lines, for it is one impl of one trait.
+//! The team as vectors: chunks of 4 × 32 lanes whose loops LLVM turns into SIMD under the caller's target
+//! features. The file exceeds 400 lines because it is one impl of one trait.
 //!
 //! ```text
 //! for each chunk of 128 elements: y = f(x) for all lanes; select by mask; store; add to the columns
 //! ```
 //!
-//! Beyond the plain version: (1) a short last chunk is copied to a padded buffer with its padding masked, so the
-//! vector body is the only body; (2) results pass through buffers on the stack, whose stores cannot alias an input,
-//! so that LLVM needs no run-time alias checks, of which it allows too few; (3) columns that no element reaches are not folded
-//! specially: they hold +0, and x + 0 = x.
+//! Differences from the plain version: (1) a short last chunk is copied to a padded buffer with its padding
+//! masked, so that there is only one loop body, the vector one; (2) results pass through stack buffers, whose
+//! stores cannot alias an input, so that LLVM needs no run-time alias checks, of which it allows too few; (3)
+//! columns that no element reaches are folded like the others: they hold +0, and x + 0 = x.
 
 use crate::chunks::{number, sum_live};
 use crate::lanes::{TOGETHER, add_all, count, elements, only_output, stage, store_rest, store_whole};
@@ -30,8 +30,9 @@ use lockstep_core::team::{
 
 /// A team of vectors with arithmetic `A`, for the level `L`.
 ///
-/// `L` only keeps the levels' code apart: a closure that two levels share has two callers, LLVM then leaves it out of line,
-/// without the level's features, and every fused multiply-add becomes a call (measured: 57 ns a token instead of 1).
+/// `L` only keeps the levels' code apart. A closure shared by two levels has two callers; LLVM then does not
+/// inline it, it loses the level's target features, and every fused multiply-add becomes a call (measured: 57
+/// ns a token instead of 1).
 #[derive(Clone, Copy)]
 pub(crate) struct Wide<A, L>(PhantomData<(A, L)>);
 
@@ -45,11 +46,12 @@ impl<A, L> Wide<A, L> {
 /// 128 elements: element c is column c.
 pub(crate) type Chunk<T> = [T; COLUMNS];
 
-/// Buffers on cache-line boundaries: a vector that straddles two lines costs twice (measured: a third of the time).
+/// Buffers on cache-line boundaries: a vector that straddles two lines costs double (measured: a third of the
+/// time).
 #[repr(C, align(64))]
 pub(crate) struct Aligned<T>(pub(crate) T);
 
-/// One row's view of an input: its elements, or a chunk of the constant.
+/// One row's view of an input: its elements, or a constant.
 #[derive(Clone, Copy)]
 pub(crate) enum Source<'a> {
     Row(&'a [f32]),
@@ -80,7 +82,7 @@ impl<A: Arith, L: Picks> Team for Wide<A, L> {
     ) -> Swept<K, E> {
         let length = span.len();
         let bytes = mask.bytes().map(|bytes| bytes.row(span));
-        // Constants stay here for the whole row; a short last chunk is copied over the padding.
+        // Constants stay here for the whole row; a short last chunk is copied here over the padding.
         let Aligned(padded) = &mut Aligned([[0.0f32; COLUMNS]; J]);
         let Aligned(padded_mask) = &mut Aligned([1u8; COLUMNS]);
         let mut sources = [Source::Constant; J];
@@ -96,13 +98,14 @@ impl<A: Arith, L: Picks> Team for Wide<A, L> {
         }
 
         let Aligned(columns) = &mut Aligned([[0.0f64; COLUMNS]; K]);
-        // Integers of the same order: their maximum is one instruction, and like the alarm a reduction.
+        // Integers of the same order: their maximum is one instruction and, like the alarm, a reduction.
         let mut maxima = [signed_order(f32::NEG_INFINITY); E];
         let Aligned(max) = &mut Aligned([[0.0f32; COLUMNS]; E]);
         let Aligned(staged) = &mut Aligned([[0.0f32; COLUMNS]; 2]);
         let mut alarm = 0;
         let Aligned(out) = &mut Aligned([[0.0f32; COLUMNS]; M]);
-        // Terms of some chunks, which are added together: the columns, which registers cannot hold, are read and written once for them all.
+        // Terms of several chunks that are added together, so that the columns, which do not fit in
+        // registers, are read and written once for all of them.
         let Aligned(sums) = &mut Aligned([[[0.0f32; COLUMNS]; K]; TOGETHER]);
         let mut filled = 0;
 
@@ -163,7 +166,8 @@ impl<A: Arith, L: Picks> Team for Wide<A, L> {
             let out = direct.unwrap_or(&mut *out);
             alarm = alarm.max(elements::<A, J, M, K, E, F>(f, [first, second], x, m, out, sum, max));
             for e in 0..E {
-                // A variable of its own: an array of them becomes one short vector, and the loop stays scalar.
+                // A separate variable: an array of maxima becomes one short vector, and the loop stays
+                // scalar.
                 let mut maximum = maxima[e];
                 for l in 0..COLUMNS {
                     maximum = maximum.max(signed_order(max[e][l]));
@@ -217,7 +221,8 @@ impl<A: Arith, L: Picks> Team for Wide<A, L> {
 
     #[inline(always)]
     fn sum<const K: usize>(&self, span: Span, f: impl Fn(usize) -> [f64; K]) -> [f64; K] {
-        // One place that calls `f`, for eight elements at a time: single numbers that are stored cannot be loaded as a vector soon after.
+        // A single call site of `f`, for eight elements at a time: numbers stored one by one cannot be loaded
+        // as a vector soon after.
         let (mut columns, mut sums, mut start) = (None, [0.0; K], 0);
         while start < span.len() {
             let mut lanes = [[0.0f64; LANES]; K];
@@ -342,7 +347,7 @@ impl<A: Arith, L: Picks> Team for Wide<A, L> {
 
     #[inline(always)]
     fn max(&self, span: Span, f: impl Fn(usize) -> f32) -> f32 {
-        // Of integers: `num::max` takes ten cycles, each after the last.
+        // Compares integers: `num::max` takes ten cycles, each after the last.
         let mut maximum = signed_order(f32::NEG_INFINITY);
         for i in span.start..span.end {
             maximum = maximum.max(signed_order(f(i)));
@@ -358,12 +363,12 @@ impl<A: Arith, L: Picks> Team for Wide<A, L> {
     #[inline(always)]
     fn common_prefix(&self, tokens: In<'_, u32>, a: usize, b: usize, length: usize) -> usize {
         let (a, b) = (tokens.row(Span::new(a, a + length)), tokens.row(Span::new(b, b + length)));
-        // Most comparisons of a merge end at once.
+        // Most comparisons in a merge end at the first token.
         if length == 0 || a[0] != b[0] {
             return 0;
         }
         let mut start = 0;
-        // Chunks without a branch inside, which become vector instructions.
+        // Branch-free chunks, which LLVM vectorises.
         while length - start >= COLUMNS {
             let (a, b) = (chunk_of(&a[start..]), chunk_of(&b[start..]));
             let mut differ = 0;
@@ -549,7 +554,7 @@ impl<A: Arith, L: Picks> Team for Wide<A, L> {
         }
     }
 
-    /// The levels of x86-64 drain at the end of their rows.
+    /// The x86-64 levels drain at the end of their rows.
     #[cfg(target_arch = "x86_64")]
     #[inline(always)]
     fn leave(&self, to: &[Cell<f32>], values: &[f32]) {
@@ -562,8 +567,9 @@ impl<A: Arith, L: Picks> Team for Wide<A, L> {
     }
 }
 
-/// Asks for the chunk that is computed `AHEAD` chunks later: the hardware's own prefetch stops at a page and loses the
-/// bursts in which chunks are read (measured on 64 M tokens: see docs/decisions/0004-cpu-speed.md).
+/// Prefetches the chunk that is computed `AHEAD` chunks later. The hardware prefetcher stops at a page and
+/// does not keep up with bursts of chunk reads (measured on 64 M tokens: see
+/// docs/decisions/0004-cpu-speed.md).
 #[inline(always)]
 pub(crate) fn prefetch<T>(row: &[T]) {
     const AHEAD: usize = 8;
@@ -571,7 +577,7 @@ pub(crate) fn prefetch<T>(row: &[T]) {
     ask(row.as_ptr().cast::<u8>().wrapping_add(AHEAD * chunk), chunk);
 }
 
-/// Asks for `bytes` from `first` on.
+/// Prefetches `bytes` bytes from `first` on.
 #[inline(always)]
 #[cfg(target_arch = "x86_64")]
 #[allow(unsafe_code)]
@@ -583,7 +589,7 @@ fn ask(first: *const u8, bytes: usize) {
     }
 }
 
-/// Other processors' own prefetch is left to itself.
+/// Other processors rely on their hardware prefetcher.
 #[inline(always)]
 #[cfg(not(target_arch = "x86_64"))]
 fn ask(_first: *const u8, _bytes: usize) {}

@@ -1,6 +1,6 @@
-//! The table of functions and the numbers, held against cudarc's bindings, which are generated from cuda.h.
+//! Checks the function table and the constants against cudarc's bindings, which are generated from cuda.h.
 //!
-//! Why the bindings are not what is called: docs/decisions/0006-driver-loading.md.
+//! docs/decisions/0006-driver-loading.md explains why the bindings are not called directly.
 
 use crate::driver::*;
 use crate::symbols::Symbols;
@@ -21,7 +21,7 @@ macro_rules! signatures {
                 vec![$(size_of::<$arg>(),)* size_of::<R>()]
             }
         }
-        /// Of a function of cudarc with so many arguments.
+        /// The sizes of a cudarc function with this many arguments.
         fn $name<$($arg,)* R>(_function: unsafe fn($($arg),*) -> R) -> Sizes {
             vec![$(size_of::<$arg>(),)* size_of::<R>()]
         }
@@ -36,7 +36,7 @@ signatures! {
     a11: A B C D E F G H I J K;
 }
 
-/// Of a field of the table.
+/// The sizes of a field of the table.
 fn field<F: Signature>(_field: fn(&Symbols) -> &F) -> Sizes {
     F::sizes()
 }
@@ -129,7 +129,7 @@ fn sticky_codes_have_their_names() {
         CUDA_ERROR_INVALID_PC,
         CUDA_ERROR_LAUNCH_FAILED,
     ];
-    // CUDA_ERROR_CONTAINED (226) is younger than these bindings.
+    // CUDA_ERROR_CONTAINED (226) is newer than these bindings.
     let known: Vec<i32> = crate::error::STICKY.into_iter().filter(|code| *code != 226).collect();
     assert_eq!(known, named.map(|code| code as i32));
 }

@@ -1,4 +1,4 @@
-//! NVIDIA's driver API, one call a method.
+//! NVIDIA's driver API, one call per method.
 
 use crate::error::CODES;
 use crate::module;
@@ -8,7 +8,7 @@ use lockstep_gpu::{DeviceInfo, Direction, Error, Fault, Handle, Owner, Refusal, 
 use std::ffi::{CStr, c_int, c_void};
 use std::ptr::null_mut;
 
-/// Names of the driver, the usual one first.
+/// Names of the driver library, the usual one first.
 const NAMES: &[&str] = if cfg!(windows) { &["nvcuda.dll"] } else { &["libcuda.so.1", "libcuda.so"] };
 
 // Values of CUdevice_attribute, CUpointer_attribute, CUmemorytype, CUjit_option and of flags.
@@ -32,16 +32,16 @@ pub struct Driver(Loaded<Symbols>);
 /// Calls a function of the table: `call!(self.name(arguments))`.
 macro_rules! call {
     ($self:ident.$name:ident($($arg:expr),* $(,)?)) => {
-        // SAFETY: results go to locals of the right type that outlive the call; handles and other memory are what the
-        // contract of `Driver`'s method says, or were just returned by this driver.
+        // SAFETY: results go to locals of the right type that outlive the call; handles and other memory
+        // satisfy the contract of `Driver`'s method, or were just returned by this driver.
         $self.check(stringify!($name), unsafe { ($self.0.symbols.$name)($($arg),*) })
     };
 }
 
 impl Driver {
-    /// Loads the driver, or says what was looked for.
+    /// Loads the driver. Errors list the names that were tried.
     pub(crate) fn load() -> Result<Driver, Error> {
-        // SAFETY: the table has the arguments of cuda.h (src/bindings.rs).
+        // SAFETY: the table has the argument types of cuda.h (src/bindings.rs).
         unsafe { Loaded::open("CUDA", NAMES, Symbols::load) }.map(Driver)
     }
 
@@ -50,9 +50,9 @@ impl Driver {
             return Ok(());
         }
         let mut name = std::ptr::null();
-        // SAFETY: the name goes to a local.
+        // SAFETY: the name is written to a local.
         let known = unsafe { (self.0.symbols.cuGetErrorName)(code, &mut name) } == 0 && !name.is_null();
-        // SAFETY: the driver's constant, with a NUL at its end.
+        // SAFETY: a constant of the driver, NUL-terminated.
         let name = known.then(|| unsafe { CStr::from_ptr(name) }.to_string_lossy().into_owned());
         Err(CODES.fault(function, code, name))
     }
@@ -70,7 +70,7 @@ impl Driver {
         Ok(device)
     }
 
-    /// An attribute of a pointer, which the driver writes as a `T`.
+    /// Queries an attribute of a pointer, which the driver writes as a `T`.
     fn pointer<T: Copy>(&self, attribute: c_int, address: Handle, unset: T) -> Result<T, Fault> {
         let mut value = unset;
         call!(self.cuPointerGetAttribute((&raw mut value).cast(), attribute, device_address(address)))?;
@@ -93,7 +93,8 @@ unsafe impl lockstep_gpu::Driver for Driver {
         self.0.file()
     }
 
-    /// A warp is a team. 8 × 32 threads with 255 registers each fill a multiprocessor's 65,536 registers, so this fits always.
+    /// A team is a warp. 8 × 32 threads with 255 registers each fill a multiprocessor's 65,536 registers, so
+    /// this always fits.
     fn shape(&self) -> Shape {
         Shape { lanes: 32, teams_per_block: 8, max_teams_per_block: 32 }
     }
@@ -133,7 +134,7 @@ unsafe impl lockstep_gpu::Driver for Driver {
         module::supports(arch)
     }
 
-    /// The primary context, which the runtime API, PyTorch, candle, cudarc and `cust` use too.
+    /// Retains the primary context, which the runtime API, PyTorch, candle, cudarc and `cust` also use.
     fn attach(&self, ordinal: usize) -> Result<Handle, Fault> {
         let (device, mut context) = (self.device(ordinal)?, null_mut());
         call!(self.cuDevicePrimaryCtxRetain(&mut context, device))?;
@@ -146,7 +147,7 @@ unsafe impl lockstep_gpu::Driver for Driver {
         }
     }
 
-    /// Pushes: what was current lies below it, so there is nothing to remember.
+    /// Pushes the context: the previous one lies below it, so there is nothing to remember.
     unsafe fn enter(&self, _ordinal: usize, context: Handle) -> Result<Handle, Fault> {
         call!(self.cuCtxPushCurrent_v2(context.0))?;
         Ok(Handle::NULL)

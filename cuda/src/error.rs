@@ -1,8 +1,8 @@
-//! The driver's codes.
+//! The driver's error codes.
 
 use lockstep_gpu::Codes;
 
-/// After these the context is lost: every later call returns the same.
+/// Codes after which the context is lost and every later call returns the same code.
 pub(crate) const STICKY: [i32; 14] = [
     4,   // CUDA_ERROR_DEINITIALIZED: the process is shutting down
     214, // CUDA_ERROR_ECC_UNCORRECTABLE
@@ -38,7 +38,7 @@ mod tests {
         assert_eq!(CODES.kind(100), Kind::NoDevice);
         assert_eq!(CODES.kind(2), Kind::OutOfMemory);
         assert_eq!([700, 719, 716].map(|code| CODES.kind(code)), [Kind::Sticky; 3]);
-        // Out of resources, an invalid value and a code of the future leave the context alone.
+        // Out of resources, an invalid value and an unknown future code leave the context intact.
         assert_eq!([701, 1, 99_999].map(|code| CODES.kind(code)), [Kind::Call; 3]);
     }
 }

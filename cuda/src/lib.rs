@@ -1,11 +1,13 @@
 //! Lockstep on NVIDIA GPUs, sm_80 and later.
 //!
-//! The driver is looked for at run time: this crate builds and links on every machine, and its absence is a value
-//! ([`Error::NoDriver`]). Kernels are the PTX of `lockstep-kernels`, compiled by the driver when a device is first opened.
-//! Results have the bits of the CPU's plain reference. More: `docs/gpu.md`.
+//! The driver is loaded at run time: this crate builds and links on every machine, and a missing driver is a
+//! run-time error ([`Error::NoDriver`]). The kernels are the PTX of `lockstep-kernels`, compiled by the
+//! driver when a device is first opened. Results have the bits of the CPU's plain reference. See also
+//! `docs/gpu.md`.
 //!
-//! Arrays and the stream are the caller's, whatever made them (`cudaMalloc`, PyTorch, candle, `cust`, cudarc: all use the device's
-//! primary context, and so does this crate). An op is queued and nothing else happens: no allocation, no copy, no wait.
+//! Arrays and the stream belong to the caller, whoever made them (`cudaMalloc`, PyTorch, candle, `cust` and
+//! cudarc all use the device's primary context, as does this crate). A launch only queues the op: no
+//! allocation, no copy, no wait.
 //!
 //! ```no_run
 //! use lockstep_core::aggregate::Aggregate;
@@ -43,7 +45,7 @@
 //! }
 //! ```
 //!
-//! Kernels over host memory go through [`Gpu::run`](lockstep_gpu::Gpu::run), which copies there and back.
+//! [`Gpu::run`](lockstep_gpu::Gpu::run) runs kernels over host memory and copies there and back.
 #[cfg(test)]
 mod bindings;
 mod driver;
@@ -58,9 +60,9 @@ use lockstep_gpu::Installed;
 
 /// An open NVIDIA device.
 pub type Gpu = lockstep_gpu::Gpu<Driver>;
-/// A queue of a device.
+/// A queue of a device, in whose order work runs.
 pub type Stream = lockstep_gpu::Stream<Driver>;
-/// A mark in a queue.
+/// A marker in a stream.
 pub type Event = lockstep_gpu::Event<Driver>;
 /// Device memory.
 pub type Buffer<T> = lockstep_gpu::Buffer<T, Driver>;
@@ -71,13 +73,14 @@ static INSTALLED: Installed<Driver> = Installed::new("CUDA", Driver::load);
 
 /// Opens device `ordinal` of this machine.
 ///
-/// Its kernels are loaded on the first call and shared by the next. Errors with [`Error::NoDriver`], [`Error::NoDevice`],
-/// [`Error::NoSuchDevice`], [`Error::Unsupported`], [`Error::DriverTooOld`], [`Error::Module`]; never panics.
+/// The first call loads its kernels, and later calls share them. Errors with [`Error::NoDriver`],
+/// [`Error::NoDevice`], [`Error::NoSuchDevice`], [`Error::Unsupported`], [`Error::DriverTooOld`] or
+/// [`Error::Module`]; never panics.
 pub fn open(ordinal: usize) -> Result<Gpu, Error> {
     INSTALLED.open(ordinal)
 }
 
-/// What is on this machine, what is missing and why. Never fails.
+/// Reports the devices on this machine, what is missing and why. Never fails.
 pub fn devices() -> Report {
     INSTALLED.report()
 }

@@ -3,26 +3,27 @@
 use lockstep_gpu::{Error, Version};
 use lockstep_kernels::artifacts::PTX;
 
-/// The oldest architecture that the PTX is for.
+/// The oldest architecture that the PTX supports.
 pub(crate) const NEEDED: &str = "sm_80 or later";
 
-/// Whether the PTX runs on this architecture.
+/// Returns whether the PTX runs on this architecture; the error is what it needs.
 pub(crate) fn supports(arch: &str) -> Result<(), &'static str> {
     let number = arch.strip_prefix("sm_").and_then(|number| number.parse().ok());
     number.filter(|number: &u32| *number >= 80).map(|_| ()).ok_or(NEEDED)
 }
 
-/// The PTX, as the driver wants it: with a NUL at the end.
+/// Returns the PTX with the NUL terminator that the driver expects.
 pub(crate) fn image() -> Vec<u8> {
     [PTX.as_bytes(), &[0]].concat()
 }
 
-/// The version of CUDA that a driver must have to read the embedded PTX.
+/// Returns the CUDA version that a driver needs to read the embedded PTX.
 pub(crate) fn needed() -> Result<Version, Error> {
     cuda_for_ptx(PTX).ok_or(Error::NoKernels { api: "CUDA", artifact: "kernels/artifacts/lockstep.ptx" })
 }
 
-/// The first CUDA that reads a PTX text, from its `.version` line (table "PTX Release History" of NVIDIA's PTX manual).
+/// Returns the first CUDA version that reads a PTX text, from its `.version` line (table "PTX Release
+/// History" of NVIDIA's PTX manual).
 fn cuda_for_ptx(ptx: &str) -> Option<Version> {
     let line = ptx.lines().find_map(|line| line.trim().strip_prefix(".version"))?;
     let (major, minor) = line.trim().split_once('.')?;
@@ -34,7 +35,7 @@ fn cuda_for_ptx(ptx: &str) -> Option<Version> {
         // 8.0 to 8.5 came with 12.0 to 12.5, 8.6 with 12.7, 8.7 with 12.8, 8.8 with 12.9.
         (8, minor @ ..=5) => Version::new(12, minor),
         (8, minor) => Version::new(12, minor + 1),
-        // 9.n came with 13.n. What comes after is not known here: the driver will say.
+        // 9.n came with 13.n. Later versions are not known here: the driver will report.
         (9, minor) => Version::new(13, minor),
         (major, minor) => Version::new(major + 4, minor),
     })

@@ -1,6 +1,6 @@
-//! The functions of the driver API that are used: all of them exist since CUDA 11.0.
+//! The driver API functions in use, all available since CUDA 11.0.
 //!
-//! `src/bindings.rs` holds this table against cudarc's generated bindings.
+//! `src/bindings.rs` checks this table against cudarc's generated bindings.
 
 use std::ffi::{c_char, c_int, c_uint, c_void};
 

@@ -1,4 +1,4 @@
-//! On a machine without an NVIDIA driver its absence is a value.
+//! On a machine without an NVIDIA driver, its absence is an error value.
 
 use lockstep_cuda::{devices, open};
 use lockstep_gpu_testing::absence::{self, Vendor};

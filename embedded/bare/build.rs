@@ -1,4 +1,4 @@
-//! Hands the linker the memory map of the machine.
+//! Passes the machine's memory map to the linker.
 
 use std::env;
 

@@ -1,8 +1,8 @@
-//! `cargo run --release -p lockstep-embedded --example digest`: the digest of the plain reference on this machine, in the
-//! words of the bare-metal program.
+//! `cargo run --release -p lockstep-embedded --example digest`: prints the digest of the plain reference on
+//! this machine, in the format of the bare-metal program.
 //!
-//! With `-- --write` it writes the file `DIGEST` too. A changed digest is a breaking change unless only the corpus
-//! changed: CHANGELOG, section Bits, says which and names the old and the new one.
+//! With `-- --write` it also writes the file `DIGEST`. A changed digest is a breaking change unless only the
+//! corpus changed: the section "Bits" of CHANGELOG says which, with the old and the new digest.
 
 use lockstep_cpu::plain::Plain;
 use lockstep_embedded::{PUBLISHED, digest};

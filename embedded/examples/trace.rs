@@ -1,5 +1,5 @@
-//! `cargo run --release -p lockstep-embedded --example trace`: every output of the corpus as text, to be compared with
-//! what the bare-metal program prints with `--features trace`.
+//! `cargo run --release -p lockstep-embedded --example trace`: prints every output of the corpus as text, to
+//! compare with the bare-metal program's output under `--features trace`.
 
 use lockstep_cpu::plain::Plain;
 use lockstep_embedded::{Trace, corpus};

@@ -1,9 +1,9 @@
-//! The one packed batch: lengths by structure, values by design, masks with garbage behind them.
+//! The one packed batch: structured lengths, designed values, and masks with garbage under them.
 
 use crate::hash::Source;
 
-/// Row lengths: none, one, around a block of 32, around a cycle of 128 columns, two cycles and a rest; no two neighbours
-/// start at the same offset modulo 32.
+/// Row lengths: zero, one, around a block of 32, around a cycle of 128 columns, two cycles and a remainder.
+/// No two neighbours start at the same offset modulo 32.
 pub(crate) const LENGTHS: [u32; 13] = [0, 1, 31, 32, 33, 0, 0, 127, 128, 129, 300, 1, 0];
 /// Number of rows.
 pub(crate) const ROWS: usize = LENGTHS.len();
@@ -21,7 +21,7 @@ pub(crate) const OFFSETS: [u32; ROWS + 1] = {
     offsets
 };
 
-/// How far current and other policies are apart.
+/// How far the current policy and other policies are apart.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Range {
     /// Log-ratios of a few tenths, as in training.
@@ -32,7 +32,8 @@ pub(crate) enum Range {
     Ties,
     /// Log-ratios below the resolution of 1 + x, zeros of both signs, subnormals.
     Tiny,
-    /// What no trainer should pass, in one token of 16: NaN with every kind of payload, infinities, positive numbers.
+    /// Values that no trainer should pass, in one token of 16: NaN with every kind of payload, infinities,
+    /// positive numbers.
     Hostile,
 }
 
@@ -40,7 +41,7 @@ impl Range {
     pub(crate) const ALL: [Range; 5] =
         [Range::Realistic, Range::Wide, Range::Ties, Range::Tiny, Range::Hostile];
 
-    /// A log-probability of the reference stream.
+    /// Returns a log-probability of the reference stream.
     fn base(self, source: Source, i: usize) -> f32 {
         let u = source.unit(i);
         match self {
@@ -51,7 +52,7 @@ impl Range {
         }
     }
 
-    /// Another policy's log-probability of the same token.
+    /// Returns another policy's log-probability of the same token.
     fn other(self, source: Source, i: usize, base: f32) -> f32 {
         let moved = match self {
             Range::Hostile if source.below(i, 16) == 0 => return garbage(source.below(i, 256) / 16),
@@ -74,8 +75,8 @@ impl Range {
     }
 }
 
-/// What no formula expects: NaN with several payloads (the second is signalling), infinities, the largest and the smallest
-/// number.
+/// Returns unexpected values: NaN with several payloads (the second is signalling), infinities, the largest
+/// and the smallest number.
 pub(crate) fn garbage(i: usize) -> f32 {
     const PATTERNS: [u32; 11] = [
         0x7fc0_0000,
@@ -100,16 +101,17 @@ pub(crate) struct Batch {
     pub(crate) logp_ref: [f32; ELEMENTS],
     /// Rollout-correction weights.
     pub(crate) weights: [f32; ELEMENTS],
-    /// Per token; the first [`ROWS`] serve as advantages per sequence too.
+    /// Per token; the first [`ROWS`] also serve as per-sequence advantages.
     pub(crate) advantage: [f32; ELEMENTS],
-    /// Values of a sum: magnitudes far apart.
+    /// Summands of very different magnitudes.
     pub(crate) values: [f32; ELEMENTS],
     mask: [u8; ELEMENTS],
     masked: bool,
 }
 
 impl Batch {
-    /// Case number `case` of a stream; masks and garbage behind them by turns.
+    /// Creates case number `case` of a stream. The mask pattern cycles with the case; masked elements hold
+    /// garbage.
     pub(crate) fn new(source: Source, range: Range, case: u32) -> Self {
         let zeros = [0.0; ELEMENTS];
         let mut batch = Batch {
@@ -129,7 +131,8 @@ impl Batch {
                     2 => u8::from(!row.is_multiple_of(3)),
                     3 => u8::from((i - start) % 2 == 1),
                     4 => u8::from(i + 1 == end),
-                    // About 7 of 10, with bytes other than 1: `== 1` and multiplication by the byte show.
+                    // About 7 of 10, with bytes other than 1, so that `== 1` and multiplication by the byte
+                    // would show.
                     5 if source.fork(8).below(i, 10) < 7 => 1 + source.fork(9).below(i, 255) as u8,
                     5 => 0,
                     _ => 1,
@@ -168,7 +171,7 @@ impl Batch {
         }
     }
 
-    /// The loss mask of this case, absent in one of six.
+    /// Returns the loss mask of this case, absent in one of six cases.
     pub(crate) fn mask(&self) -> Option<&[u8]> {
         self.masked.then_some(&self.mask[..])
     }

@@ -1,12 +1,12 @@
 //! One digest for machines without an operating system.
 //!
-//! [`digest`] runs every op of core's table and every scalar function of [`num`](lockstep_core::num) on inputs made by an
-//! integer hash, and hashes every output bit. Neither `std` nor an allocator: all arrays lie on the stack. Who runs the
-//! ops is a [`Runner`]: the plain reference on bare metal (`embedded/bare`), every SIMD level in this package's tests.
-//! All must print the digest in the file `DIGEST`.
+//! [`digest`] runs every op of core's table and every scalar function of [`num`](lockstep_core::num) on
+//! inputs made by an integer hash, and hashes every output bit. It needs neither `std` nor an allocator: all
+//! arrays are on the stack. A [`Runner`] runs the ops: the plain reference on bare metal (`embedded/bare`),
+//! or every SIMD level in this package's tests. All must print the digest in the file `DIGEST`.
 //!
-//! It is not the digest of `lockstep verify`, whose corpus needs megabytes. Unlike that one it has NaN, infinite and
-//! positive log-probabilities among live tokens.
+//! It differs from the digest of `lockstep verify`, whose corpus needs megabytes. Unlike that one, it
+//! includes NaN, infinite and positive log-probabilities in live tokens.
 #![no_std]
 #![forbid(unsafe_code)]
 
@@ -24,26 +24,29 @@ use lockstep_core::Error;
 use lockstep_core::num::{Arith, Soft};
 use lockstep_cpu::plain::Plain;
 
-/// The examples of the document are tests.
+/// Runs the examples of docs/bare-metal.md as tests.
 #[cfg(doctest)]
 #[doc = include_str!("../../docs/bare-metal.md")]
 struct BareMetal;
 
-/// The digest that is published, the one file that states it. The example `digest` of this package writes it.
+/// The published digest; `DIGEST` is the only file that states it. The example `digest` of this package
+/// writes it.
 pub const PUBLISHED: &str = include_str!("../DIGEST");
 
-/// What an output holds before a launch: no kernel writes these bits (a result that is NaN is the canonical one).
+/// The content of a binary32 output before a launch. No kernel writes these bits: a NaN result is the
+/// canonical NaN.
 pub const POISON: u32 = 0xffba_dbad;
-/// The same for binary64.
+/// The content of a binary64 output before a launch.
 pub const POISON64: u64 = 0xffff_badb_adba_dbad;
 
-/// An op of the corpus: on a host (feature `std`) compiled in the crate of the CPU, on a bare machine in this one.
+/// An op of the corpus: compiled in the CPU's crate on a host (feature `std`), and in this crate on a bare
+/// machine.
 #[cfg(not(feature = "std"))]
 pub use lockstep_core::op::DisjointRows as Op;
 #[cfg(feature = "std")]
 pub use lockstep_cpu::Compiled as Op;
 
-/// Who runs the corpus.
+/// Runs the ops and scalar functions of the corpus.
 pub trait Runner {
     /// The arithmetic of scalar functions.
     type Arith: Arith;
@@ -63,15 +66,15 @@ impl Runner for Plain {
     }
 }
 
-/// Runs the whole corpus and hands every output to `record`, in an order that never changes.
+/// Runs the whole corpus and passes every output to `record`, in an order that never changes.
 ///
-/// An error says that the corpus itself is malformed.
+/// Errors only if the corpus itself is malformed.
 pub fn corpus<R: Runner>(runner: &R, record: &mut impl Record) -> Result<(), Error> {
     scalar::run::<R::Arith>(record);
     ops::run(runner, record)
 }
 
-/// The digest of `runner`.
+/// Computes the digest of `runner`. Errors as [`corpus`] does.
 pub fn digest<R: Runner>(runner: &R) -> Result<Digest, Error> {
     let mut hasher = record::Hasher::new();
     corpus(runner, &mut hasher)?;

@@ -1,4 +1,4 @@
-//! Where the corpus's outputs go.
+//! Receivers of the corpus's outputs.
 
 use core::fmt::{self, Write as _};
 use sha2::{Digest as _, Sha256};
@@ -6,7 +6,7 @@ use sha2::{Digest as _, Sha256};
 /// Part of the digest's definition.
 const TAG: &str = "lockstep embedded digest 1";
 
-/// What the values of an array are.
+/// The element type of an array.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// binary32.
@@ -19,7 +19,7 @@ pub enum Kind {
 
 /// Receives every output of the corpus.
 pub trait Record {
-    /// A launch of the op `name`, or the scalar function `name`, begins; `case` counts the launches of that op.
+    /// A launch of the op or scalar function `name` begins; `case` counts its launches.
     fn begin(&mut self, name: &'static str, case: u32);
 
     /// An array of `len` values begins.
@@ -53,7 +53,7 @@ pub(crate) fn bytes(record: &mut impl Record, values: &[u8]) {
     values.iter().for_each(|x| record.value(&u32::from(*x).to_le_bytes()));
 }
 
-/// The digest and how many values it covers.
+/// The digest and the number of values that it covers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Digest {
     /// SHA-256.
@@ -63,14 +63,14 @@ pub struct Digest {
 }
 
 impl Digest {
-    /// Whether this is the digest in the file `DIGEST`.
+    /// Returns whether this is the digest in the file `DIGEST`.
     pub fn is_published(&self) -> bool {
         let mut rest = Rest(crate::PUBLISHED.trim());
         write!(rest, "{self}").is_ok() && rest.0.is_empty()
     }
 }
 
-/// The part of a text that has not been written yet; writing anything else is an error.
+/// The part of a text that is still to be written; writing anything else is an error.
 struct Rest(&'static str);
 
 impl fmt::Write for Rest {
@@ -80,7 +80,7 @@ impl fmt::Write for Rest {
     }
 }
 
-/// `digest 0123… of 4567 values`.
+/// Prints `digest 0123… of 4567 values`.
 impl fmt::Display for Digest {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("digest ")?;
@@ -89,15 +89,15 @@ impl fmt::Display for Digest {
     }
 }
 
-/// The record that is hashed: the tag; for each launch its name and case; for each array its kind (a byte), length and bits.
-/// Integers are little-endian, a text is its length (u32) and its bytes.
+/// Hashes the record: the tag; for each launch its name and case; for each array its kind (one byte), length
+/// and bits. Integers are little-endian; a text is its length (u32) and its bytes.
 pub struct Hasher {
     sha256: Sha256,
     values: u32,
 }
 
 impl Hasher {
-    /// Nothing but the tag.
+    /// Creates a record that contains only the tag.
     #[allow(clippy::new_without_default)]
     pub fn new() -> Self {
         let mut hasher = Hasher { sha256: Sha256::new(), values: 0 };
@@ -110,7 +110,7 @@ impl Hasher {
         self.sha256.update(text);
     }
 
-    /// The digest of what was recorded.
+    /// Returns the digest of what was recorded.
     pub fn finish(self) -> Digest {
         Digest { bytes: self.sha256.finalize().into(), values: self.values }
     }

@@ -1,17 +1,17 @@
-//! The scalar functions on a few thousand bit patterns each.
+//! The scalar functions, on a few thousand bit patterns each.
 
 use crate::hash::Source;
 use crate::record::{Record, f32s, f64s};
 use lockstep_core::num::{self, Arith};
 
-/// Patterns beyond the edges.
+/// Number of patterns after the edge cases.
 const PATTERNS: usize = 3072;
-/// Values recorded at once.
+/// Values recorded at a time.
 const CHUNK: usize = 128;
 
-/// Magnitudes where something happens: zero, the ends of the subnormal and the normal numbers, where exp rounds to 1,
-/// powers of two, ln 2 and its multiples, the ends of the reduced argument, overflow, underflow, saturation, infinity, NaN.
-/// Each with its neighbours and with both signs.
+/// Magnitudes at which behaviour changes: zero, the limits of the subnormal and the normal numbers, where exp
+/// rounds to 1, powers of two, ln 2 and its multiples, the limits of the reduced argument, overflow,
+/// underflow, saturation, infinity, NaN. Each is used with its neighbours and with both signs.
 const EDGES: [u32; 28] = [
     0x0000_0001, // smallest subnormal
     0x0000_0040,
@@ -44,7 +44,8 @@ const EDGES: [u32; 28] = [
 ];
 const ARGUMENTS: usize = 6 * EDGES.len() + PATTERNS;
 
-/// Argument `i`: the edges first; then, by turns, any pattern, a magnitude in 2⁻³⁰..2³⁰, and a number in ±105.
+/// Returns argument `i`: the edge cases first; then, alternating, any pattern, a magnitude in
+/// 2⁻³⁰..2³⁰, and a number in ±105.
 fn argument(source: Source, i: usize) -> f32 {
     if let Some(edge) = EDGES.get(i / 6) {
         let magnitude = edge.wrapping_add(i as u32 / 2 % 3).wrapping_sub(1);
@@ -57,7 +58,7 @@ fn argument(source: Source, i: usize) -> f32 {
     }
 }
 
-/// Records f of every argument that it takes.
+/// Records `f` of every argument that it accepts.
 fn map(record: &mut impl Record, name: &'static str, f: impl Fn(usize) -> Option<f32>) {
     record.begin(name, 0);
     let mut chunk = [0.0; CHUNK];
@@ -74,21 +75,21 @@ fn map(record: &mut impl Record, name: &'static str, f: impl Fn(usize) -> Option
     }
 }
 
-/// Every scalar function under the arithmetic `A`.
+/// Runs every scalar function under the arithmetic `A`.
 pub(crate) fn run<A: Arith>(record: &mut impl Record) {
     let source = Source::new(1);
     let x = |i| argument(source, i);
-    // Another argument for the same i, an edge in one case of two.
+    // Another argument for the same i, an edge case half of the time.
     let y = |i: usize| {
         let edge = source.fork(2).below(i, 2) == 0;
         argument(source, source.fork(1).below(i, (if edge { 6 * EDGES.len() } else { ARGUMENTS }) as u32))
     };
 
     map(record, "num::exp", |i| Some(num::exp::<A>(x(i))));
-    // Only where they promise their bits.
+    // Only where their bits are specified.
     map(record, "num::exp_nonpositive", |i| (x(i) <= 0.0).then(|| num::exp_nonpositive::<A>(x(i))));
     map(record, "num::exp_normal", |i| (x(i).abs() <= 87.0).then(|| num::exp_normal::<A>(x(i))));
-    // Both results by turns.
+    // Alternates between both results.
     map(record, "num::exp_and_rest", |i| {
         let (e, rest) = num::exp_and_rest::<A>(x(i));
         (x(i) <= 0.0).then_some(if i % 2 == 0 { e } else { rest })
@@ -104,7 +105,7 @@ pub(crate) fn run<A: Arith>(record: &mut impl Record) {
     map(record, "num::tanh", |i| Some(num::tanh::<A>(x(i))));
     map(record, "num::expm1mx", |i| Some(num::expm1mx::<A>(x(i))));
     map(record, "num::sqrt", |i| Some(num::sqrt::<A>(x(i))));
-    // Addends that cancel the product, that end among the subnormals, and any.
+    // Addends that cancel the product, that lead to a subnormal result, and any.
     map(record, "num::fma", |i| {
         let (a, b) = (x(i), y(i));
         let c = match i % 3 {
@@ -121,7 +122,7 @@ pub(crate) fn run<A: Arith>(record: &mut impl Record) {
 
     record.begin("num::canonical64", 0);
     for i in 0..64 {
-        // NaN in one case of four; the shift keeps its payload.
+        // NaN in one case of four; the shift preserves its payload.
         let nan = if i % 4 == 0 { 0x7ff0_0000_0000_0000 } else { 0 };
         f64s(record, &[num::canonical64(f64::from_bits(source.fork(3).bits(i) | nan))]);
     }
@@ -135,7 +136,7 @@ pub(crate) fn run<A: Arith>(record: &mut impl Record) {
         let [a, b] = [7, 8].map(|fork| f64::from_bits(source.fork(fork).bits(i)));
         f64s(record, &[num::canonical64(num::div64(a, b))]);
     }
-    // Of the host's schedules.
+    // The host's schedules.
     record.begin("num::exp64", 0);
     for i in 0..512 {
         f64s(record, &[num::canonical64(num::exp64(7.0 * f64::from(x(i))))]);

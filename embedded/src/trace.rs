@@ -1,16 +1,17 @@
-//! Which bits differ, when a digest does.
+//! Shows which bits differ when a digest does.
 
 use crate::{Kind, Record};
 use core::fmt::Write;
 
-/// Writes every output as text, an array a line, to be compared with another machine's: `num::exp 0: 3f800000 …`.
+/// Writes every output as text, one array per line, for comparison with another machine's: `num::exp 0:
+/// 3f800000 …`.
 pub struct Trace<W: Write> {
     to: W,
     launch: (&'static str, u32),
 }
 
 impl<W: Write> Trace<W> {
-    /// Writes to `to`, whose errors are ignored.
+    /// Creates a trace that writes to `to` and ignores its errors.
     pub fn new(to: W) -> Self {
         Trace { to, launch: ("", 0) }
     }

@@ -1,5 +1,5 @@
-//! The published digest: plain has it, every SIMD level has plain's bits, no flipped bit leaves it as it is; and nothing is
-//! missing from the corpus: no op, no scalar function, no output.
+//! The published digest: plain produces it, every SIMD level has plain's bits, and any flipped bit changes
+//! it. The corpus covers every op, scalar function and output.
 
 mod recorded;
 
@@ -12,7 +12,7 @@ use recorded::{Event, Name, Recorded};
 use std::cell::RefCell;
 use std::collections::BTreeSet;
 
-/// A SIMD level of this machine, with the machine's fused multiply-add and square root in the scalar functions.
+/// A SIMD level of this machine, whose scalar functions use the machine's fused multiply-add and square root.
 struct OnCpu(Cpu);
 
 impl Runner for OnCpu {
@@ -56,7 +56,7 @@ fn every_level_has_the_bits_of_plain() {
     }
 }
 
-/// The first and the last value of every op and scalar function, a different bit each time.
+/// Flips a different bit of the first and the last value of every op and scalar function.
 #[test]
 fn one_flipped_bit_changes_the_digest() {
     let mut recorded = Recorded::of(&Plain);
@@ -91,7 +91,7 @@ fn every_op_runs_in_several_variants() {
     }
 }
 
-/// Plain, and which variants it was given.
+/// Plain, recording the variants that it ran.
 #[derive(Default)]
 struct Variants(RefCell<BTreeSet<(&'static str, usize)>>);
 
@@ -115,7 +115,7 @@ fn every_variant_of_every_op_runs() {
     }
 }
 
-/// Every function that `core::num` exports: what its `pub use` lines name in lower case.
+/// Every function that `core::num` exports, that is, each lower-case name in its `pub use` lines.
 #[test]
 fn every_scalar_function_runs() {
     let source = include_str!("../../core/src/num/mod.rs");
@@ -125,7 +125,7 @@ fn every_scalar_function_runs() {
         let paths =
             line.split(['{', '}', ',', ';', ' ']).map(|path| path.rsplit("::").next().unwrap_or(path));
         for function in paths.filter(|name| name.starts_with(char::is_lowercase)) {
-            // A constant, which every other function returns.
+            // A constant that every other function returns.
             if function == "canonical_nan" {
                 continue;
             }
@@ -148,7 +148,7 @@ fn every_output_is_written() {
     }
 }
 
-/// As the contract says; another payload or sign is one of the machine's, and differs on the next machine.
+/// The contract requires it: another payload or sign would be specific to this machine.
 #[test]
 fn every_nan_is_the_canonical_one() {
     let recorded = Recorded::of(&Plain);

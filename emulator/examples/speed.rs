@@ -1,6 +1,7 @@
-//! How fast PTX runs here: `cargo run --release -p lockstep-emulator --example speed [TOKENS]`.
+//! Measures how fast PTX runs here: `cargo run --release -p lockstep-emulator --example speed [TOKENS]`.
 //!
-//! Sequences of 4096 tokens go through shipped entry points; it prints the lane-instructions of each, and how many a second.
+//! Sequences of 4096 tokens go through shipped entry points. Prints the lane-instructions of each, and the
+//! number per second.
 
 #[path = "../tests/ptx/device.rs"]
 mod device;
@@ -71,7 +72,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     measure(&module, &op)
 }
 
-/// Runs an op once: the launch alone counts, not the copies.
+/// Runs an op once and times only the launch, not the copies.
 fn measure<K: Kernel>(module: &Module, op: &K) -> Result<(), Box<dyn std::error::Error>> {
     let mut memory = Memory::new(1 << 34);
     let launch = Launch::new(op, (op.rows() as u32).div_ceil(8), 8, &mut memory);

@@ -1,22 +1,22 @@
-//! What a launch did: instructions, and how much memory it moved for what it asked for.
+//! What a launch did: instructions, and the memory traffic for what it requested.
 
 use std::ops::AddAssign;
 
-/// Sizes of the sectors that memory moves in, in bytes.
+/// Sector sizes of memory traffic, in bytes.
 pub const SECTORS: [u64; 3] = [32, 64, 128];
 
-/// Counts of one launch, or of many.
+/// Counts of one launch, or of several.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
-    /// Instructions of teams: one for all lanes.
+    /// Instructions of teams: one for all lanes together.
     pub instructions: u64,
     /// Instructions times the lanes that were active.
     pub lane_instructions: u64,
-    /// Loads and stores of global memory: one for all lanes.
+    /// Loads and stores of global memory: one for all lanes together.
     pub requests: u64,
-    /// Bytes that lanes asked for. A byte that two lanes ask for counts twice.
+    /// Bytes that lanes requested. A byte that two lanes request counts twice.
     pub bytes_requested: u64,
-    /// Bytes that move when memory moves in whole sectors of 32, 64 and 128 bytes, each request by itself.
+    /// Bytes moved if memory moves in whole sectors of 32, 64 and 128 bytes, for each request separately.
     pub bytes_moved: [u64; SECTORS.len()],
 }
 
@@ -34,7 +34,8 @@ impl Counts {
         }
     }
 
-    /// Bytes asked for over bytes moved in sectors of `SECTORS[which]` bytes: 1 is perfect coalescing, more than 1 is sharing.
+    /// Returns bytes requested over bytes moved in sectors of `SECTORS[which]` bytes: 1 is perfect
+    /// coalescing, more than 1 means sharing.
     pub fn efficiency(&self, which: usize) -> f64 {
         if self.bytes_moved[which] == 0 {
             1.0
@@ -56,14 +57,14 @@ impl AddAssign for Counts {
     }
 }
 
-/// How many different sectors the accesses touch. At most 64 lanes of 16 bytes: two sectors a lane.
+/// Counts the distinct sectors that the accesses touch. At most 64 lanes of 16 bytes: two sectors per lane.
 fn touched(accesses: impl Iterator<Item = (u64, u32)>, sector: u64) -> u64 {
     let mut seen = [0; 128];
     let mut count = 0;
     for (address, size) in accesses {
         let (first, last) = (address / sector, (address + u64::from(size.max(1)) - 1) / sector);
         for at in first..=last {
-            // Neighbours mostly share a sector with the lane before.
+            // Adjacent lanes mostly share a sector.
             if !seen[..count].iter().rev().any(|s| *s == at) {
                 seen[count] = at;
                 count += 1;

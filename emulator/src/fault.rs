@@ -1,18 +1,18 @@
-//! What the emulator found, and where.
+//! Faults that the emulator found, and their place.
 
 use std::fmt;
 
-/// A launch that did what it must not, or what the emulator does not know.
+/// A forbidden action of a launch, or something that the emulator does not know.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 #[error("{kind} in `{entry}`, {place}, instruction {instruction}")]
 pub struct Fault {
-    /// What.
+    /// What went wrong.
     pub kind: FaultKind,
     /// Entry point.
     pub entry: String,
-    /// Which team, which lane.
+    /// The team and lane.
     pub place: Place,
-    /// Which instruction.
+    /// The instruction.
     pub instruction: Instruction,
 }
 
@@ -23,7 +23,7 @@ pub struct Place {
     pub block: u32,
     /// Team (warp, wave) of the block.
     pub team: u32,
-    /// Lane of the team, where it is one lane's fault.
+    /// Lane of the team, if the fault is one lane's.
     pub lane: Option<u32>,
 }
 
@@ -37,7 +37,7 @@ impl fmt::Display for Place {
 /// An instruction of a module.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Instruction {
-    /// PTX: `line 12`. gfx942: `+0x1f0`, bytes from the entry point's first.
+    /// PTX: `line 12`. gfx942: `+0x1f0`, in bytes from the start of the entry point.
     pub at: String,
     /// Its text.
     pub text: String,
@@ -55,7 +55,7 @@ pub enum FaultKind {
     /// An instruction, modifier or operand that the emulator does not implement.
     #[error("not implemented: {0}")]
     Unimplemented(String),
-    /// An access that no allocation contains whole.
+    /// An access that is not entirely inside one allocation.
     #[error("{access} of {size} bytes at {address:#x}: {nearest}")]
     OutOfBounds {
         /// Load or store.
@@ -64,7 +64,7 @@ pub enum FaultKind {
         address: u64,
         /// Bytes.
         size: u32,
-        /// The allocation that is nearest, and how far away.
+        /// The nearest allocation, and its distance.
         nearest: String,
     },
     /// An address that is not a multiple of the access's size.
@@ -77,20 +77,20 @@ pub enum FaultKind {
         /// Bytes.
         size: u32,
     },
-    /// A load of bytes that nobody wrote.
+    /// A load of bytes that were never written.
     #[error("load of {size} bytes at {address:#x}: byte {byte} was never written")]
     Unwritten {
         /// First byte.
         address: u64,
         /// Bytes.
         size: u32,
-        /// The first byte that was not written, from `address`.
+        /// The first unwritten byte, counted from `address`.
         byte: u32,
     },
-    /// Two teams of one launch, one of which writes.
+    /// Two teams of one launch access the same byte, and at least one writes.
     #[error("{access} of {size} bytes at {address:#x}: team {other} of the grid {did} it in the same launch")]
     Race {
-        /// What this team does.
+        /// What this team did.
         access: Access,
         /// First byte.
         address: u64,
@@ -101,7 +101,7 @@ pub enum FaultKind {
         /// What the other did.
         did: &'static str,
     },
-    /// Two lanes that store different bytes to one address in one instruction.
+    /// Two lanes store different bytes to one address in one instruction.
     #[error(
         "store of {size} bytes at {address:#x}: lane {other} stores other bytes there in the same instruction"
     )]
@@ -113,30 +113,30 @@ pub enum FaultKind {
         /// The other lane.
         other: u32,
     },
-    /// A register that is read before anything wrote it.
+    /// A register that is read before it was written.
     #[error("register {0} is read before it is written")]
     UnwrittenRegister(String),
-    /// A register that a load has not filled yet, for want of a wait (gfx942).
+    /// A register that a load may not have filled yet, because a wait is missing (gfx942).
     #[error("register {0} is used while a load into it is under way: {1}")]
     NoWait(String, String),
-    /// Too few instructions between two that need some between them (gfx942).
+    /// Too few instructions between two that need some in between (gfx942).
     #[error("too soon: {0}")]
     TooSoon(String),
     /// A shuffle or barrier at which a lane is missing.
     #[error("lanes {missing:#x} do not take part: {why}")]
     Missing {
-        /// The lanes that are not there.
+        /// The missing lanes.
         missing: u64,
-        /// What the instruction asks for.
+        /// What the instruction requires.
         why: String,
     },
-    /// What must hold at the end of a program does not.
+    /// A condition that must hold at the end of a program does not.
     #[error("at the end: {0}")]
     End(String),
-    /// A jump to where no instruction is.
+    /// A jump to an address without an instruction.
     #[error("jump to {0}")]
     Jump(String),
-    /// More instructions than a launch may take.
+    /// More instructions than a launch may execute.
     #[error("no end after {0} instructions of one team")]
     Endless(u64),
     /// A launch that the module's entry point does not allow.
@@ -162,9 +162,9 @@ impl fmt::Display for Access {
     }
 }
 
-/// A fault without its place: what memory and single operations report; the interpreter adds where.
+/// A fault without its place: memory and single operations report it, and the interpreter adds the place.
 impl FaultKind {
-    /// At an instruction of a lane.
+    /// Adds the instruction and the lane.
     pub fn at(self, entry: &str, place: Place, instruction: Instruction) -> Fault {
         Fault { kind: self, entry: entry.to_owned(), place, instruction }
     }

@@ -1,17 +1,17 @@
-//! Runs the shipped GPU code on a CPU: the PTX text and the gfx942 code object, lane by lane, with checks that hardware
-//! does not make.
+//! Runs the shipped GPU code on a CPU: the PTX text and the gfx942 code object, lane by lane, with checks
+//! that hardware does not make.
 //!
 //! ```text
-//! ptx, gfx942      two interpreters: a module is parsed or decoded once, a team (warp or wave) runs instruction by instruction
-//! memory           allocations; every access is inside one, aligned, of bytes that were written, and free of races
+//! ptx, gfx942      interpreters: a module is parsed or decoded once, a team (warp or wave) runs step by step
+//! memory           allocations; every access is in bounds, aligned, of written bytes, and free of races
 //! launch           a grid of teams, one after the other: a `Program` runs a `Team`
 //! fault            what went wrong and where: kernel, team, lane, instruction, address
-//! runtime          devices, streams, modules: what the emulated driver libraries are made of
+//! runtime          devices, streams, modules: the basis of the emulated driver libraries
 //! counts           instructions, lane-instructions and memory transactions of a launch
 //! ```
 //!
-//! Development only: nothing that a user links depends on it. An instruction that is not implemented is a fault that names
-//! it, never a guess.
+//! Development only: nothing that a user links depends on it. An unimplemented instruction is a fault that
+//! names it, never a guess.
 
 #![forbid(unsafe_code)]
 

@@ -1,4 +1,4 @@
-//! Device memory that frees itself.
+//! Device memory that is freed when dropped.
 
 use crate::gpu::Context;
 use crate::staged::Host;
@@ -8,7 +8,7 @@ use std::fmt;
 use std::marker::PhantomData;
 use std::sync::Arc;
 
-/// Numbers of which every bit pattern is one.
+/// Number types for which every bit pattern is a valid value.
 ///
 /// # Safety
 /// No padding, no invalid pattern, no pointer inside.
@@ -23,7 +23,7 @@ macro_rules! plain {
 }
 plain!(u8, i8, u16, i16, u32, i32, u64, i64, f32, f64);
 
-/// An array in device memory.
+/// An array in device memory. Freed when dropped.
 pub struct Buffer<T: Plain, D: Driver> {
     context: Arc<Context<D>>,
     memory: Handle,
@@ -38,7 +38,8 @@ impl<T: Plain, D: Driver> fmt::Debug for Buffer<T, D> {
 }
 
 impl<D: Driver> Gpu<D> {
-    /// Memory for `len` numbers, whose values are unspecified.
+    /// Allocates memory for `len` numbers, whose values are unspecified. Errors with [`Error::OutOfMemory`]
+    /// if the device lacks the space.
     pub fn alloc<T: Plain>(&self, len: usize) -> Result<Buffer<T, D>, Error> {
         let bytes = len.saturating_mul(size_of::<T>());
         let current = self.context.enter()?;
@@ -49,7 +50,7 @@ impl<D: Driver> Gpu<D> {
         Ok(Buffer { context: self.context.clone(), memory, len, of: PhantomData })
     }
 
-    /// A copy of `values`. Waits for it.
+    /// Copies `values` to new device memory and waits for the copy.
     pub fn upload<T: Plain>(&self, stream: &Stream<D>, values: &[T]) -> Result<Buffer<T, D>, Error> {
         let mut buffer = self.alloc(values.len())?;
         buffer.write(stream, values)?;
@@ -59,7 +60,7 @@ impl<D: Driver> Gpu<D> {
 
 #[allow(unsafe_code)]
 impl<D: Driver> Gpu<D> {
-    /// Copies from any device memory to the host, in the order of the stream, and waits for it.
+    /// Copies from any device memory to the host, in stream order, and waits for the copy.
     ///
     /// # Safety
     /// `from` is memory of this device, readable for `to.len()` elements.
@@ -71,59 +72,60 @@ impl<D: Driver> Gpu<D> {
     ) -> Result<(), Error> {
         stream.must_be_of(&self.context)?;
         let (memory, host) = (Handle(from.cast_mut().cast()), Host::Write(to.as_mut_ptr().cast()));
-        // SAFETY: the caller's, and as long as `to`.
+        // SAFETY: the caller's; the sides have the same length.
         unsafe { self.context.copy_and_wait(stream.raw_handle(), memory, host, size_of_val(to)) }
     }
 
-    /// Copies from the host to any device memory, in the order of the stream, and waits for it.
+    /// Copies from the host to any device memory, in stream order, and waits for the copy.
     ///
     /// # Safety
-    /// `to` is memory of this device, writable for `from.len()` elements, that nobody else uses until the copy is done.
+    /// `to` is memory of this device, writable for `from.len()` elements, that nobody else uses until the
+    /// copy is done.
     pub unsafe fn write_to<T: Plain>(&self, stream: &Stream<D>, from: &[T], to: *mut T) -> Result<(), Error> {
         stream.must_be_of(&self.context)?;
         let (memory, host) = (Handle(to.cast()), Host::Read(from.as_ptr().cast()));
-        // SAFETY: the caller's, and as long as `from`.
+        // SAFETY: the caller's; the sides have the same length.
         unsafe { self.context.copy_and_wait(stream.raw_handle(), memory, host, size_of_val(from)) }
     }
 }
 
 impl<T: Plain, D: Driver> Buffer<T, D> {
-    /// Number of elements.
+    /// Returns the number of elements.
     pub fn len(&self) -> usize {
         self.len
     }
 
-    /// Whether there are none.
+    /// Returns whether the buffer has no elements.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// The device's address of the first element.
+    /// Returns the device address of the first element.
     pub fn as_ptr(&self) -> *mut T {
         self.memory.0.cast()
     }
 
-    /// To be read by a launched op.
+    /// Returns a view for an op to read on the device.
     #[allow(unsafe_code)]
     pub fn view(&self) -> In<'_, T> {
-        // SAFETY: ours for this lifetime, and aligned. Who launches vouches for what else the streams do with it.
+        // SAFETY: ours for this lifetime, and aligned. Whoever launches vouches for other uses by streams.
         unsafe { In::from_raw(self.as_ptr(), self.len) }
     }
 
-    /// To be written by a launched op.
+    /// Returns a view for an op to write on the device.
     #[allow(unsafe_code)]
     pub fn view_mut(&mut self) -> Out<'_, T> {
         // SAFETY: as in `view`.
         unsafe { Out::from_raw(self.as_ptr(), self.len) }
     }
 
-    /// Copies `values`, of the same length, in the order of the stream, and waits for it.
+    /// Copies `values` in stream order, and waits for the copy. Panics if the lengths differ.
     pub fn write(&mut self, stream: &Stream<D>, values: &[T]) -> Result<(), Error> {
         assert_eq!(values.len(), self.len, "the lengths of a copy's two sides");
         self.copy_and_wait(stream, Host::Read(values.as_ptr().cast()))
     }
 
-    /// Copies out to `values`, of the same length, in the order of the stream, and waits for it.
+    /// Copies the buffer to `values` in stream order, and waits for the copy. Panics if the lengths differ.
     pub fn read(&self, stream: &Stream<D>, values: &mut [T]) -> Result<(), Error> {
         assert_eq!(values.len(), self.len, "the lengths of a copy's two sides");
         self.copy_and_wait(stream, Host::Write(values.as_mut_ptr().cast()))
@@ -138,11 +140,11 @@ impl<T: Plain, D: Driver> Buffer<T, D> {
         }
     }
 
-    /// Copies from pinned memory of the same length, in the order of the stream. Returns at once.
+    /// Copies from pinned memory in stream order, and returns at once. Panics if the lengths differ.
     ///
     /// # Safety
-    /// Until the stream has done it, nobody writes `values` or uses this buffer but in the order of the stream, and
-    /// both exist.
+    /// Until the copy is done, both objects exist, nobody writes `values`, and nobody uses this buffer except
+    /// in the order of `stream`.
     #[allow(unsafe_code)]
     pub unsafe fn write_async(&mut self, stream: &Stream<D>, values: &Pinned<T, D>) -> Result<(), Error> {
         assert_eq!(values.len(), self.len, "the lengths of a copy's two sides");
@@ -150,11 +152,11 @@ impl<T: Plain, D: Driver> Buffer<T, D> {
         unsafe { self.copy(stream, self.memory, values.handle(), Direction::Upload) }
     }
 
-    /// Copies to pinned memory of the same length, in the order of the stream. Returns at once.
+    /// Copies to pinned memory in stream order, and returns at once. Panics if the lengths differ.
     ///
     /// # Safety
-    /// Until the stream has done it, nobody uses `values`, or writes this buffer but in the order of the stream, and
-    /// both exist.
+    /// Until the copy is done, both objects exist, nobody uses `values`, and nobody writes this buffer except
+    /// in the order of `stream`.
     #[allow(unsafe_code)]
     pub unsafe fn read_async(&self, stream: &Stream<D>, values: &mut Pinned<T, D>) -> Result<(), Error> {
         assert_eq!(values.len(), self.len, "the lengths of a copy's two sides");
@@ -162,17 +164,17 @@ impl<T: Plain, D: Driver> Buffer<T, D> {
         unsafe { self.copy(stream, values.handle(), self.memory, Direction::Download) }
     }
 
-    /// Copies from another buffer of the same length, in the order of the stream, and waits for it.
+    /// Copies from another buffer in stream order, and waits for the copy. Panics if the lengths differ.
     #[allow(unsafe_code)]
     pub fn write_from(&mut self, stream: &Stream<D>, other: &Buffer<T, D>) -> Result<(), Error> {
         assert_eq!(other.len, self.len, "the lengths of a copy's two sides");
         stream.must_be_of(&other.context)?;
-        // SAFETY: both are buffers of this length, and freeing one waits for what is under way.
+        // SAFETY: both are buffers of this length, and freeing one waits for pending work.
         unsafe { self.copy(stream, self.memory, other.memory, Direction::Device)? };
         stream.synchronize()
     }
 
-    /// Sets every byte, in the order of the stream, and waits for it.
+    /// Sets every byte to `byte` in stream order, and waits for it.
     #[allow(unsafe_code)]
     pub fn fill(&mut self, stream: &Stream<D>, byte: u8) -> Result<(), Error> {
         stream.must_be_of(&self.context)?;
@@ -188,7 +190,7 @@ impl<T: Plain, D: Driver> Buffer<T, D> {
     }
 
     /// # Safety
-    /// Both sides have this buffer's length until the stream has done it.
+    /// Both sides have this buffer's length until the stream has done the copy.
     #[allow(unsafe_code)]
     unsafe fn copy(&self, stream: &Stream<D>, to: Handle, from: Handle, way: Direction) -> Result<(), Error> {
         stream.must_be_of(&self.context)?;
@@ -208,7 +210,7 @@ impl<T: Plain, D: Driver> Drop for Buffer<T, D> {
         if self.memory != Handle::NULL
             && let Ok(current) = self.context.force()
         {
-            // SAFETY: ours, and going. Both vendors wait for kernels in flight before they free.
+            // SAFETY: ours, and being dropped. Both vendors wait for running kernels before they free.
             #[allow(unsafe_code)]
             if let Err(fault) = unsafe { current.driver().free(self.memory) } {
                 self.context.fault(fault);

@@ -1,7 +1,7 @@
-//! Arguments that only the device can see, checked there by core's `check` ops.
+//! Checks of arguments that only the device can see, made there by core's `check` ops.
 //!
-//! The caller brings the scratch: [`lockstep_core::check::rows`] of the argument's length. The report is the lowest number
-//! in it, [`PASSED`] or the index of the first fault.
+//! The caller provides the scratch: [`lockstep_core::check::rows`] of the argument's length. The report is
+//! the lowest number in it: [`PASSED`], or the index of the first fault.
 
 use crate::{Driver, Error, Gpu, Plain, Stream};
 use lockstep_core::check::{CheckOffsets, CheckValues, Domain, PASSED, first_fault, rows};
@@ -9,13 +9,14 @@ use lockstep_core::ragged::{Cells, In, Mask, Out};
 
 #[allow(unsafe_code)]
 impl<D: Driver> Gpu<D> {
-    /// Asks the device whether `offsets` start at 0, never decrease and end at `elements`, and waits for the answer. An
-    /// error names `argument`, the index and what stands there; `of` is what the elements are.
+    /// Checks on the device that `offsets` start at 0, never decrease and end at `elements`, and waits for
+    /// the answer. An error names `argument`, the index and the value there, and `of`, what the elements are.
     ///
-    /// To check without waiting, [`launch`](Gpu::launch) [`CheckOffsets`] and read the scratch when it suits.
+    /// To check without waiting, [`launch`](Gpu::launch) [`CheckOffsets`] and read the scratch later.
     ///
     /// # Safety
-    /// As for [`launch`](Gpu::launch): `offsets` and `scratch` are this device's memory. The offsets may be anything.
+    /// As for [`launch`](Gpu::launch): `offsets` and `scratch` are this device's memory. The offsets may have
+    /// any values.
     pub unsafe fn check_offsets(
         &self,
         stream: &Stream<D>,
@@ -56,12 +57,12 @@ impl<D: Driver> Gpu<D> {
         Err(fault.into())
     }
 
-    /// Asks the device whether every live value lies in `domain`, and waits for the answer. An error names `argument`,
-    /// the index of the first that does not, and the value.
+    /// Checks on the device that every live value lies in `domain`, and waits for the answer. An error names
+    /// `argument`, and the index and value of the first that does not.
     ///
     /// # Safety
-    /// As for [`launch`](Gpu::launch): the arrays are this device's memory, the mask as long as the values. The values may
-    /// be anything.
+    /// As for [`launch`](Gpu::launch): the arrays are this device's memory, and the mask is as long as the
+    /// values. The values may be anything.
     pub unsafe fn check_values(
         &self,
         stream: &Stream<D>,
@@ -95,7 +96,7 @@ impl<D: Driver> Gpu<D> {
         Err(lockstep_core::Error::Value { argument, index, expected, got }.into())
     }
 
-    /// The position of the first fault that the rows of a check report.
+    /// Returns the index of the first fault in the report of a check.
     ///
     /// # Safety
     /// `report` is this device's memory, at least `rows` long.

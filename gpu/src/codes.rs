@@ -1,22 +1,22 @@
-//! What the codes of a vendor's API mean.
+//! The meaning of a vendor API's error codes.
 
 use crate::{Fault, Kind};
 
-/// The codes that Lockstep tells apart.
+/// The error codes that Lockstep distinguishes.
 #[derive(Clone, Copy, Debug)]
 pub struct Codes {
-    /// There is no device.
+    /// No device.
     pub no_device: i32,
-    /// There is no memory left.
+    /// Out of memory.
     pub out_of_memory: i32,
-    /// After these the context is lost: every later call returns the same.
+    /// Codes after which the context is lost and every later call returns the same code.
     pub sticky: &'static [i32],
-    /// The name of a code that the library does not know.
+    /// Name for a code that the library does not know.
     pub unnamed: &'static str,
 }
 
 impl Codes {
-    /// What a code means.
+    /// Returns what a code means.
     pub fn kind(&self, code: i32) -> Kind {
         match code {
             _ if code == self.no_device => Kind::NoDevice,
@@ -26,7 +26,7 @@ impl Codes {
         }
     }
 
-    /// The fault for a code, with the library's name for it.
+    /// Returns the fault for a code, with the library's name for it.
     pub fn fault(&self, function: &'static str, code: i32, name: Option<String>) -> Fault {
         let name = name.unwrap_or_else(|| self.unnamed.to_owned());
         Fault { function, code, name, kind: self.kind(code) }

@@ -1,4 +1,4 @@
-//! What a vendor's API must do. Everything above it is written once.
+//! The interface that a vendor's API must provide. Everything above it is written once.
 
 use crate::{Error, Fault, Kind, Refusal, Version};
 use std::ffi::{CStr, c_void};
@@ -9,29 +9,30 @@ use std::fmt;
 pub struct Handle(pub *mut c_void);
 
 impl Handle {
-    /// No object; as a stream, the default one.
+    /// No object; as a stream, the default stream.
     pub const NULL: Handle = Handle(std::ptr::null_mut());
 }
 
-// SAFETY: a handle is a token. Both vendors allow any thread to use any handle, and nobody here looks behind it.
+// SAFETY: a handle is a token. Both vendors allow any thread to use any handle, and it is never dereferenced
+// here.
 #[allow(unsafe_code)]
 unsafe impl Send for Handle {}
 // SAFETY: as above.
 #[allow(unsafe_code)]
 unsafe impl Sync for Handle {}
 
-/// How a vendor's device is divided.
+/// How a vendor's device groups its threads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Shape {
-    /// Threads of a team: 32 (a warp) or 64 (a wave).
+    /// Threads per team: 32 (a warp) or 64 (a wave).
     pub lanes: u32,
-    /// Teams of a block, unless somebody asks otherwise.
+    /// Default number of teams per block.
     pub teams_per_block: u32,
-    /// The most teams of a block that the entry points can count.
+    /// The most teams per block that the entry points support.
     pub max_teams_per_block: u32,
 }
 
-/// A device, before it is opened.
+/// Description of a device, available before it is opened.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DeviceInfo {
     /// Its number.
@@ -46,10 +47,10 @@ pub struct DeviceInfo {
     pub units: u32,
 }
 
-/// Whose memory an address is.
+/// Who owns the memory at an address.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Owner {
-    /// Memory of a device; of one context, if the driver says so.
+    /// Memory of a device, and of one context if the driver says so.
     Device {
         /// Number of the device.
         ordinal: usize,
@@ -58,12 +59,13 @@ pub enum Owner {
     },
     /// Memory that every device can reach: pinned or managed.
     Shared,
-    /// Not memory that the driver knows.
+    /// Memory that the driver does not know.
     Unknown(Fault),
 }
 
 impl Owner {
-    /// Of an address about which asking failed: that a call was refused says that the driver does not know it.
+    /// Returns the owner for an address whose query failed. A refused query means that the driver does not
+    /// know the address.
     pub fn unknown(fault: Fault) -> Owner {
         Owner::Unknown(match fault.kind {
             Kind::Call => Fault { kind: Kind::ForeignPointer, ..fault },
@@ -85,7 +87,7 @@ impl fmt::Display for Owner {
     }
 }
 
-/// Between which memories a copy goes.
+/// The direction of a copy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Direction {
     /// Host to device.
@@ -96,82 +98,83 @@ pub enum Direction {
     Device,
 }
 
-/// A loaded driver. Its methods are one call of the vendor's API each, on the context that is current on the thread
-/// ([`enter`](Driver::enter)), and return what the API returned.
+/// A loaded driver. Each method is one call of the vendor's API, on the context that is current on the thread
+/// ([`enter`](Driver::enter)), and returns what the API returned.
 ///
 /// # Safety
-/// [`alloc_pinned`](Driver::alloc_pinned) returns host memory that is writable and aligned to 256 bytes until it is freed, and a
-/// copy or fill that was waited for has happened.
+/// [`alloc_pinned`](Driver::alloc_pinned) returns host memory that stays writable and is aligned to 256 bytes
+/// until it is freed; a copy or fill that was waited for has happened.
 #[allow(unsafe_code, clippy::missing_safety_doc)]
 pub unsafe trait Driver: Send + Sync + 'static {
     /// `CUDA` or `HIP`.
     fn api(&self) -> &'static str;
-    /// The file that was loaded.
+    /// The library file that was loaded.
     fn library(&self) -> &str;
-    /// How its devices are divided.
+    /// How its devices group threads.
     fn shape(&self) -> Shape;
 
     /// The driver's version.
     fn version(&self) -> Result<Version, Fault>;
-    /// The version that the built kernels need. Errors when this build holds none.
+    /// The driver version that the built kernels need. Errors if this build holds no kernels.
     fn needed(&self) -> Result<Version, Error>;
     /// Number of devices.
     fn count(&self) -> Result<usize, Fault>;
-    /// What device `ordinal` is.
+    /// Describes device `ordinal`.
     fn info(&self, ordinal: usize) -> Result<DeviceInfo, Fault>;
-    /// Whether the kernels run on this architecture; otherwise what they need.
+    /// Returns whether the kernels run on this architecture; the error says what they need.
     fn supports(&self, arch: &str) -> Result<(), &'static str>;
 
-    /// The context of a device that the rest of the process uses too.
+    /// Attaches to the device's context that the rest of the process also uses.
     fn attach(&self, ordinal: usize) -> Result<Handle, Fault>;
-    /// Gives back what [`attach`](Driver::attach) took.
+    /// Releases what [`attach`](Driver::attach) took.
     ///
     /// # Safety
-    /// Nothing of it is used afterwards.
+    /// Nothing that belongs to the context is used afterwards.
     unsafe fn detach(&self, ordinal: usize, context: Handle);
-    /// Makes a context current on this thread and returns a token for the one that was.
+    /// Makes a context current on this thread and returns a token for the previous one.
     ///
     /// # Safety
     /// `context` came from [`attach`](Driver::attach) for this device.
     unsafe fn enter(&self, ordinal: usize, context: Handle) -> Result<Handle, Fault>;
-    /// Makes the one that was current again.
+    /// Makes the previous context current again.
     ///
     /// # Safety
-    /// `previous` came from [`enter`](Driver::enter), on this thread, and nothing entered since is still in.
+    /// `previous` came from [`enter`](Driver::enter) on this thread, and every later `enter` has been left.
     unsafe fn leave(&self, previous: Handle);
 
     /// Loads the built kernels.
     fn load(&self) -> Result<Handle, Refusal>;
     /// # Safety
-    /// Nothing of it is used afterwards.
+    /// Nothing that belongs to the module is used afterwards.
     unsafe fn unload(&self, module: Handle);
-    /// An entry point.
+    /// Looks up an entry point.
     ///
     /// # Safety
     /// `module` is loaded.
     unsafe fn function(&self, module: Handle, name: &CStr) -> Result<Handle, Fault>;
-    /// How many blocks of `threads` threads a multiprocessor holds at once.
+    /// Returns how many blocks of `threads` threads one multiprocessor holds at once.
     ///
     /// # Safety
-    /// `function` is of a loaded module.
+    /// `function` belongs to a loaded module.
     unsafe fn resident_blocks(&self, function: Handle, threads: u32) -> Result<u32, Fault>;
 
-    /// Bytes free and bytes in all.
+    /// Returns the bytes of device memory: free, total.
     fn memory(&self) -> Result<(usize, usize), Fault>;
-    /// Device memory, aligned to 256 bytes.
+    /// Allocates device memory, aligned to 256 bytes.
     fn alloc(&self, bytes: usize) -> Result<Handle, Fault>;
     /// # Safety
-    /// It came from `alloc` and is not used afterwards.
+    /// `memory` came from `alloc` and is not used afterwards.
     unsafe fn free(&self, memory: Handle) -> Result<(), Fault>;
-    /// Host memory that copies can run from and to.
+    /// Allocates host memory that copies can use directly.
     fn alloc_pinned(&self, bytes: usize) -> Result<Handle, Fault>;
     /// # Safety
-    /// It came from `alloc_pinned` and is not used afterwards.
+    /// `memory` came from `alloc_pinned` and is not used afterwards.
     unsafe fn free_pinned(&self, memory: Handle) -> Result<(), Fault>;
-    /// Copies, in the order of the stream.
+    /// Copies in stream order.
     ///
     /// # Safety
-    /// Both sides hold `bytes` bytes until the stream has done it; nobody uses them otherwise meanwhile.
+    /// Both sides hold `bytes` bytes until the stream has done the copy, and are not otherwise used
+    /// meanwhile.
     unsafe fn copy(
         &self,
         to: Handle,
@@ -180,39 +183,39 @@ pub unsafe trait Driver: Send + Sync + 'static {
         direction: Direction,
         stream: Handle,
     ) -> Result<(), Fault>;
-    /// Sets bytes of device memory, in the order of the stream.
+    /// Sets bytes of device memory in stream order.
     ///
     /// # Safety
     /// As for [`copy`](Driver::copy).
     unsafe fn fill(&self, to: Handle, byte: u8, bytes: usize, stream: Handle) -> Result<(), Fault>;
-    /// Whose memory an address is. Any address may be asked about.
+    /// Returns who owns the memory at an address. Accepts any address.
     fn owner(&self, address: Handle) -> Owner;
 
-    /// A stream that does not wait for the default one.
+    /// Creates a stream that does not wait for the default stream.
     fn create_stream(&self) -> Result<Handle, Fault>;
     /// # Safety
-    /// It came from `create_stream` and is not used afterwards.
+    /// `stream` came from `create_stream` and is not used afterwards.
     unsafe fn destroy_stream(&self, stream: Handle);
-    /// Whether the stream is one of this context; `None` when the driver cannot say.
+    /// Returns whether the stream belongs to this context; `None` if the driver cannot say.
     ///
     /// # Safety
-    /// `stream` is a stream.
+    /// `stream` is a valid stream.
     unsafe fn owns_stream(&self, stream: Handle, ordinal: usize, context: Handle) -> Option<bool>;
-    /// Waits for everything on the stream.
+    /// Waits for all work on the stream.
     ///
     /// # Safety
-    /// `stream` is a stream.
+    /// `stream` is a valid stream.
     unsafe fn synchronize(&self, stream: Handle) -> Result<(), Fault>;
 
-    /// An event that takes time.
+    /// Creates an event that records the time.
     fn create_event(&self) -> Result<Handle, Fault>;
     /// # Safety
-    /// It came from `create_event` and is not used afterwards.
+    /// `event` came from `create_event` and is not used afterwards.
     unsafe fn destroy_event(&self, event: Handle);
     /// # Safety
     /// Both exist.
     unsafe fn record(&self, event: Handle, stream: Handle) -> Result<(), Fault>;
-    /// What comes on the stream from now on waits for the event.
+    /// Makes later work on the stream wait for the event.
     ///
     /// # Safety
     /// Both exist.
@@ -222,22 +225,22 @@ pub unsafe trait Driver: Send + Sync + 'static {
     /// # Safety
     /// It exists.
     unsafe fn synchronize_event(&self, event: Handle) -> Result<(), Fault>;
-    /// Milliseconds between two events that have happened.
+    /// Returns the milliseconds between two events that have happened.
     ///
     /// # Safety
     /// Both exist.
     unsafe fn elapsed(&self, from: Handle, to: Handle) -> Result<f32, Fault>;
 
-    /// The most layers of a grid, where a team takes one row only: the grid has a layer of teams for every further row. 1
-    /// where teams take row after row (kernels/src/entry.rs).
+    /// The most layers that a grid can have if each team takes a single row; the grid then has further layers
+    /// of teams for further rows. 1 if teams loop over rows (kernels/src/entry.rs).
     fn max_layers(&self) -> u32 {
         1
     }
 
-    /// [`launch`](Driver::launch) with several layers of blocks.
+    /// Like [`launch`](Driver::launch), with several layers of blocks.
     ///
     /// # Safety
-    /// As there; and no more than [`max_layers`](Driver::max_layers).
+    /// As for `launch`; at most [`max_layers`](Driver::max_layers) layers.
     #[allow(unsafe_code)]
     unsafe fn launch_layers(
         &self,
@@ -254,7 +257,7 @@ pub unsafe trait Driver: Send + Sync + 'static {
     /// Launches a kernel over a grid of `blocks` blocks of `threads` × `teams` threads.
     ///
     /// # Safety
-    /// `params` point to the values of the entry point's parameters, which are good for this device.
+    /// `params` point to the values of the entry point's parameters, which are valid for this device.
     unsafe fn launch(
         &self,
         function: Handle,

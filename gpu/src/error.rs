@@ -1,34 +1,34 @@
-//! What can go wrong on a GPU. Every variant that a driver caused carries the driver's code and name for it.
+//! What can go wrong on a GPU. Every variant that a driver caused carries the driver's code and its name.
 
 use crate::{Owner, Version};
 use std::fmt;
 use thiserror::Error as ThisError;
 
-/// What a driver said: `cuMemAlloc_v2 returned CUDA_ERROR_OUT_OF_MEMORY (2)`.
+/// An error that a driver returned: `cuMemAlloc_v2 returned CUDA_ERROR_OUT_OF_MEMORY (2)`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Fault {
-    /// The vendor's function.
+    /// The vendor's function that returned it.
     pub function: &'static str,
-    /// The vendor's number.
+    /// The vendor's error code.
     pub code: i32,
-    /// The vendor's name for it.
+    /// The vendor's name for the code.
     pub name: String,
     /// What it means for the device.
     pub kind: Kind,
 }
 
-/// What a fault means.
+/// What a fault means for the device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// No device is there.
+    /// There is no device.
     NoDevice,
     /// Memory ran out.
     OutOfMemory,
     /// The context is lost: every later call fails with the same code.
     Sticky,
-    /// The address is not one that the driver gave out.
+    /// The driver did not hand out this address.
     ForeignPointer,
-    /// The call failed and nothing else did.
+    /// Only this call failed.
     Call,
 }
 
@@ -38,16 +38,16 @@ impl fmt::Display for Fault {
     }
 }
 
-/// A module that a driver did not load, and what its compiler wrote about it.
+/// A module that a driver did not load, with its compiler's log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Refusal {
-    /// The verdict.
+    /// The fault that the driver returned.
     pub fault: Fault,
     /// The compiler's log, which may be empty.
     pub log: String,
 }
 
-/// Why a GPU did not do what it was asked to.
+/// Why a GPU operation failed.
 #[derive(Clone, Debug, PartialEq, ThisError)]
 #[non_exhaustive]
 pub enum Error {
@@ -58,7 +58,7 @@ pub enum Error {
         api: &'static str,
         /// File names that were tried.
         tried: Vec<String>,
-        /// What the system's loader said.
+        /// The system loader's message.
         loader: String,
     },
     /// The vendor's library lacks a function: it is older than what Lockstep can use.
@@ -68,7 +68,7 @@ pub enum Error {
         library: String,
         /// The function.
         symbol: &'static str,
-        /// What the system's loader said.
+        /// The system loader's message.
         loader: String,
     },
     /// The driver cannot load the built kernels.
@@ -78,18 +78,18 @@ pub enum Error {
         api: &'static str,
         /// The driver's version.
         found: Version,
-        /// The first version that can.
+        /// The oldest version that can.
         needed: Version,
     },
-    /// The driver is there and sees no device.
+    /// The driver is installed but sees no device.
     #[error("the {api} driver reports no device: {fault}")]
     NoDevice {
         /// `CUDA` or `HIP`.
         api: &'static str,
-        /// The driver's words.
+        /// The driver's fault.
         fault: Fault,
     },
-    /// There are devices, but not this one.
+    /// There are devices, but not the one asked for.
     #[error("there is no {api} device {ordinal}: the driver reports {count}")]
     NoSuchDevice {
         /// `CUDA` or `HIP`.
@@ -108,18 +108,18 @@ pub enum Error {
         device: String,
         /// Its architecture.
         found: String,
-        /// What would do.
+        /// The architecture that the kernels need.
         needed: &'static str,
     },
     /// The driver did not load the kernels.
     #[error("the driver refused the kernels: {fault}{}{log}", if .log.is_empty() { "" } else { ": " })]
     Module {
-        /// The driver's words.
+        /// The driver's fault.
         fault: Fault,
-        /// The words of its compiler.
+        /// Its compiler's log.
         log: String,
     },
-    /// This build of the program holds no kernels for the vendor.
+    /// This build contains no kernels for the vendor.
     #[error("this build holds no kernels for {api}: {artifact} is empty")]
     NoKernels {
         /// `CUDA` or `HIP`.
@@ -127,39 +127,39 @@ pub enum Error {
         /// The file that should hold them.
         artifact: &'static str,
     },
-    /// The built kernels lack an entry point, or core's table lacks an op.
+    /// The built kernels lack an entry point, or core's op table lacks an op.
     #[error("the built kernels have no entry point `{entry}`: {because}")]
     MissingEntry {
         /// The entry point.
         entry: String,
-        /// What the driver said, or why there is none.
+        /// What the driver said, or why no entry point exists.
         because: String,
     },
-    /// Memory ran out. The device goes on.
+    /// Out of memory. The device remains usable.
     #[error("out of memory: {bytes} bytes asked for, {free} of {total} free: {fault}")]
     OutOfMemory {
-        /// Bytes asked for.
+        /// Bytes requested.
         bytes: usize,
-        /// Bytes free, when the driver would say; 0 otherwise.
+        /// Bytes free; 0 if the driver could not say.
         free: usize,
-        /// Bytes of the device; 0 when the driver would not say.
+        /// Bytes of the device; 0 if the driver could not say.
         total: usize,
-        /// The driver's words.
+        /// The driver's fault.
         fault: Fault,
     },
-    /// An op was not launched. The device goes on.
+    /// An op was not launched. The device remains usable.
     #[error("`{entry}` was not launched: {fault}")]
     Launch {
         /// The entry point.
         entry: &'static str,
-        /// The driver's words.
+        /// The driver's fault.
         fault: Fault,
     },
-    /// The device's context is lost, usually to a bad address in an earlier kernel. Nothing on this device works any
-    /// more in this process; every later call returns this at once.
+    /// The device's context is lost, usually because of a bad address in an earlier kernel. The device is
+    /// unusable for the rest of the process; every later call returns this error at once.
     #[error("the context is lost, and nothing on this device works any more in this process: {fault}")]
     Sticky {
-        /// The driver's words.
+        /// The driver's fault.
         fault: Fault,
     },
     /// A pointer that this device cannot use. Nothing was launched.
@@ -167,11 +167,11 @@ pub enum Error {
     ForeignPointer {
         /// The op.
         op: &'static str,
-        /// Which of the op's arrays, in the order of its fields, from 0.
+        /// Index of the array among the op's arrays, in the order of its fields, from 0.
         argument: usize,
         /// The address.
         address: usize,
-        /// Whose memory it is, in the driver's words when it does not know it.
+        /// Who owns the memory; if the driver does not know it, the driver's fault.
         owner: Owner,
     },
     /// A stream of another device or context. Nothing was launched.
@@ -180,24 +180,24 @@ pub enum Error {
         /// The stream's handle.
         stream: usize,
     },
-    /// An argument that a check found wrong.
+    /// An argument that failed a check.
     #[error(transparent)]
     Argument(#[from] lockstep_core::Error),
-    /// Any other call that failed. The device goes on.
+    /// Any other call that failed. The device remains usable.
     #[error("{fault}")]
     Call {
-        /// The driver's words.
+        /// The driver's fault.
         fault: Fault,
     },
 }
 
 impl Error {
-    /// Whether the device (the library, when there is none) may go on being used after this error.
+    /// Returns whether the device (or, if there is none, the library) remains usable after this error.
     pub fn usable(&self) -> bool {
         !matches!(self, Error::Sticky { .. })
     }
 
-    /// The driver's words, when a driver spoke.
+    /// Returns the driver's fault, if a driver reported one.
     pub fn fault(&self) -> Option<&Fault> {
         match self {
             Error::NoDevice { fault, .. }

@@ -1,4 +1,4 @@
-//! Events: marks in streams.
+//! Events: markers in streams.
 
 use crate::gpu::Context;
 use crate::{Driver, Error, Gpu, Handle};
@@ -6,7 +6,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// A mark in a stream, to wait for and to take time with.
+/// A marker in a stream, to wait for and to measure time with.
 pub struct Event<D: Driver> {
     context: Arc<Context<D>>,
     pub(crate) handle: Handle,
@@ -19,7 +19,7 @@ impl<D: Driver> fmt::Debug for Event<D> {
 }
 
 impl<D: Driver> Gpu<D> {
-    /// A new event; [`Stream::record`](crate::Stream::record) puts it into a queue.
+    /// Creates an event; [`Stream::record`](crate::Stream::record) places it in a stream.
     pub fn event(&self) -> Result<Event<D>, Error> {
         let current = self.context.enter()?;
         let handle = current.driver().create_event().map_err(|fault| self.context.fault(fault))?;
@@ -29,14 +29,14 @@ impl<D: Driver> Gpu<D> {
 
 #[allow(unsafe_code)]
 impl<D: Driver> Event<D> {
-    /// Waits until it has happened. One that was never recorded has.
+    /// Waits until the event has happened. An event that was never recorded counts as happened.
     pub fn synchronize(&self) -> Result<(), Error> {
         let current = self.context.enter()?;
         // SAFETY: ours until dropped.
         unsafe { current.driver().synchronize_event(self.handle) }.map_err(|fault| self.context.fault(fault))
     }
 
-    /// Time on the device from `earlier` to this. Both must have happened.
+    /// Returns the device time from `earlier` to this event. Both must have happened.
     pub fn since(&self, earlier: &Event<D>) -> Result<Duration, Error> {
         earlier.must_be_of(&self.context)?;
         let current = self.context.enter()?;
@@ -57,7 +57,7 @@ impl<D: Driver> Event<D> {
 impl<D: Driver> Drop for Event<D> {
     fn drop(&mut self) {
         if let Ok(current) = self.context.force() {
-            // SAFETY: ours, and going.
+            // SAFETY: ours, and being dropped.
             #[allow(unsafe_code)]
             unsafe {
                 current.driver().destroy_event(self.handle)

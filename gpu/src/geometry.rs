@@ -2,16 +2,16 @@
 
 use crate::Shape;
 
-/// How many teams share a block and how many blocks a grid has at most. `None` is the backend's choice.
+/// Teams per block, and the most blocks per grid. `None` leaves the choice to the backend.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Geometry {
     /// Teams per block: 1 to 32 warps on NVIDIA, always 1 on AMD.
     pub teams_per_block: Option<u32>,
-    /// Blocks at most. Teams take rows in turn, so fewer blocks than rows is fine.
+    /// The most blocks of a grid. Teams loop over rows, so fewer blocks than rows is fine.
     pub max_blocks: Option<u32>,
 }
 
-/// More threads than any device holds at once, and fewer than a grid of either vendor may have.
+/// More threads than any device holds at once, and fewer than either vendor's limit for a grid.
 const THREADS: u32 = 1 << 31;
 
 /// One launch's grid.
@@ -22,8 +22,8 @@ pub(crate) struct Grid {
 }
 
 impl Grid {
-    /// The grid for `rows` rows. `resident` says how many blocks of so many teams the device holds at once; where that is none,
-    /// for want of registers, blocks are made smaller.
+    /// Returns the grid for `rows` rows. `resident` returns how many blocks of a given number of teams the
+    /// device holds at once; if it holds none, for lack of registers, blocks are made smaller.
     pub(crate) fn new(rows: usize, shape: Shape, geometry: Geometry, resident: impl Fn(u32) -> u32) -> Grid {
         let mut teams =
             geometry.teams_per_block.unwrap_or(shape.teams_per_block).clamp(1, shape.max_teams_per_block);
@@ -38,7 +38,7 @@ impl Grid {
         Grid { blocks, teams_per_block: teams }
     }
 
-    /// Teams in it.
+    /// Returns the number of teams in the grid.
     pub(crate) fn teams(self) -> u32 {
         self.blocks * self.teams_per_block
     }

@@ -8,7 +8,7 @@ use std::fmt;
 use std::marker::PhantomData;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
-/// An open device. Cloning it is cheap and shares everything but the settings.
+/// An open device. Clones are cheap and share everything except the settings.
 pub struct Gpu<D: Driver> {
     pub(crate) context: Arc<Context<D>>,
     pub(crate) geometry: Geometry,
@@ -32,41 +32,43 @@ impl<D: Driver> Gpu<D> {
         Gpu { context, geometry: Geometry::default(), verify: cfg!(debug_assertions) }
     }
 
-    /// What it is.
+    /// Returns the description of the device.
     pub fn info(&self) -> &DeviceInfo {
         &self.context.info
     }
 
-    /// The launch geometry in use.
+    /// Returns the launch geometry in use.
     pub fn geometry(&self) -> Geometry {
         self.geometry
     }
 
-    /// The same device with another launch geometry. Results do not depend on it.
+    /// Returns the same device with another launch geometry. Results do not depend on it.
     pub fn with_geometry(&self, geometry: Geometry) -> Self {
         Gpu { geometry, ..self.clone() }
     }
 
-    /// The same device, that asks the driver before every launch whose memory the pointers are, or does not. On by default
-    /// where debug assertions are. It costs about a microsecond for each array.
+    /// Returns the same device with pointer checks on or off. With checks, every launch first asks the driver
+    /// who owns each array's memory, at about a microsecond per array. On by default in builds with debug
+    /// assertions.
     ///
-    /// Another device's memory is refused although peer access might make it usable: switch this off then.
+    /// Another device's memory is refused even where peer access would make it usable: switch the checks off
+    /// then.
     pub fn with_pointer_checks(&self, verify: bool) -> Self {
         Gpu { verify, ..self.clone() }
     }
 
-    /// Bytes of device memory: free, in all.
+    /// Returns the bytes of device memory: free, total.
     pub fn memory(&self) -> Result<(usize, usize), Error> {
         let current = self.context.enter()?;
         current.driver().memory().map_err(|fault| self.context.fault(fault))
     }
 
-    /// The error that took the context, if one did. Nothing on this device works any more then.
+    /// Returns the error that lost the context, if one did. The device is unusable from then on.
     pub fn lost(&self) -> Option<Error> {
         self.context.lost().cloned()
     }
 
-    /// The vendor's handle of the context in use, for a program that makes contexts of its own.
+    /// Returns the vendor's handle of the context in use, for programs that manage contexts themselves.
     pub fn raw_context(&self) -> *mut std::ffi::c_void {
         self.context.handle.0
     }
@@ -88,7 +90,7 @@ pub(crate) struct Context<D: Driver> {
     pub(crate) shape: Shape,
     pub(crate) handle: Handle,
     module: Handle,
-    /// By op in the order of the table, then by variant.
+    /// By op in table order, then by variant.
     entries: Vec<Vec<Entry>>,
     pub(crate) arenas: Mutex<Vec<Arena>>,
     lost: OnceLock<Error>,
@@ -105,7 +107,7 @@ impl<D: Driver> Context<D> {
     /// Attaches to the device and loads the kernels.
     pub(crate) fn open(driver: Arc<D>, info: DeviceInfo) -> Result<Self, Error> {
         let handle = driver.attach(info.ordinal).map_err(error)?;
-        // From here on, dropping it gives everything back.
+        // From here on, dropping the context releases everything.
         let mut context = Context {
             shape: driver.shape(),
             driver,
@@ -143,7 +145,7 @@ impl<D: Driver> Context<D> {
         OPS.iter().map(|op| op.entries.iter().map(|name| entry(name)).collect()).collect()
     }
 
-    /// The entry point for a kernel.
+    /// Returns the entry point for a kernel.
     pub(crate) fn entry<K: Kernel>(&self, kernel: &K) -> Result<Entry, Error> {
         let op = OPS.iter().position(|op| op.name == K::NAME);
         op.and_then(|op| self.entries[op].get(kernel.variant()).copied()).ok_or_else(|| Error::MissingEntry {
@@ -152,7 +154,7 @@ impl<D: Driver> Context<D> {
         })
     }
 
-    /// Makes the context current until the guard is dropped. Fails at once when it is lost.
+    /// Makes the context current until the guard is dropped. Fails at once if the context is lost.
     pub(crate) fn enter(&self) -> Result<Current<'_, D>, Error> {
         if let Some(lost) = self.lost() {
             return Err(lost.clone());
@@ -160,7 +162,7 @@ impl<D: Driver> Context<D> {
         self.force()
     }
 
-    /// The same for a context that may be lost: to give things back.
+    /// Like `enter`, but also for a lost context: to release resources.
     pub(crate) fn force(&self) -> Result<Current<'_, D>, Error> {
         // SAFETY: attached in `open`, detached when dropped.
         let previous = unsafe { self.driver.enter(self.info.ordinal, self.handle) }
@@ -172,7 +174,7 @@ impl<D: Driver> Context<D> {
         self.lost.get()
     }
 
-    /// The error for a fault; one that took the context is remembered.
+    /// Converts a fault to an error, and remembers it if it lost the context.
     pub(crate) fn fault(&self, fault: Fault) -> Error {
         let error = error(fault);
         if !error.usable() {
@@ -181,7 +183,7 @@ impl<D: Driver> Context<D> {
         error
     }
 
-    /// The error for memory that was not had.
+    /// Converts a failed allocation to an error.
     pub(crate) fn alloc_fault(&self, bytes: usize, fault: Fault) -> Error {
         if fault.kind != Kind::OutOfMemory {
             return self.fault(fault);
@@ -191,7 +193,7 @@ impl<D: Driver> Context<D> {
     }
 }
 
-/// The error for a fault that has no place of its own.
+/// Converts a fault that has no more specific error.
 fn error(fault: Fault) -> Error {
     match fault.kind {
         Kind::Sticky => Error::Sticky { fault },
@@ -201,19 +203,20 @@ fn error(fault: Fault) -> Error {
 
 impl<D: Driver> Drop for Context<D> {
     fn drop(&mut self) {
-        // What cannot be given back to a lost context is gone with it.
+        // What cannot be released to a lost context went with it.
         if let Ok(current) = self.force() {
             let arenas = std::mem::take(&mut *self.arenas.lock().unwrap_or_else(PoisonError::into_inner));
             arenas.into_iter().for_each(|arena| arena.free(&current));
             if self.module != Handle::NULL {
-                // SAFETY: functions of the module are reached through this context alone, which is going.
+                // SAFETY: functions of the module are reached through this context only, which is being
+                // dropped.
                 #[allow(unsafe_code)]
                 unsafe {
                     current.driver().unload(self.module)
                 };
             }
         }
-        // SAFETY: buffers, streams and events hold the context alive, so none of them is left.
+        // SAFETY: buffers, streams and events keep the context alive, so none of them is left.
         #[allow(unsafe_code)]
         unsafe {
             self.driver.detach(self.info.ordinal, self.handle)
@@ -221,7 +224,7 @@ impl<D: Driver> Drop for Context<D> {
     }
 }
 
-/// The context is current on this thread while this lives.
+/// Guard: the context is current on this thread while it lives.
 pub(crate) struct Current<'a, D: Driver> {
     driver: &'a D,
     previous: Handle,
@@ -236,7 +239,8 @@ impl<'a, D: Driver> Current<'a, D> {
 
 impl<D: Driver> Drop for Current<'_, D> {
     fn drop(&mut self) {
-        // SAFETY: guards are locals and not `Send`, so they go in the reverse order of their coming, on their thread.
+        // SAFETY: guards are locals and not `Send`, so they are dropped in reverse order, on their own
+        // thread.
         #[allow(unsafe_code)]
         unsafe {
             self.driver.leave(self.previous)

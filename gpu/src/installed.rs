@@ -1,9 +1,9 @@
-//! The driver of an API on this machine, found when it is first needed.
+//! The driver of an API on this machine, loaded when first needed.
 
 use crate::{Driver, Error, Gpu, Platform, Report};
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// A vendor's one driver in this process: a `static` of its crate.
+/// A vendor's only driver in this process: a `static` of the vendor's crate.
 pub struct Installed<D: Driver> {
     api: &'static str,
     load: fn() -> Result<D, Error>,
@@ -11,12 +11,12 @@ pub struct Installed<D: Driver> {
 }
 
 impl<D: Driver> Installed<D> {
-    /// The driver of `api`, which `load` loads.
+    /// Creates an unloaded driver of `api`; `load` loads it.
     pub const fn new(api: &'static str, load: fn() -> Result<D, Error>) -> Self {
         Installed { api, load, platform: Mutex::new(None) }
     }
 
-    /// The driver, loaded on the first call. A failure is tried again on the next.
+    /// Returns the driver, loading it on the first call. After a failure, the next call tries again.
     fn platform(&self) -> Result<Arc<Platform<D>>, Error> {
         let mut platform = self.platform.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(platform) = &*platform {
@@ -30,7 +30,7 @@ impl<D: Driver> Installed<D> {
         self.platform()?.open(ordinal)
     }
 
-    /// What is there, what is missing and why.
+    /// Reports what is installed, what is missing and why.
     pub fn report(&self) -> Report {
         match self.platform() {
             Ok(platform) => platform.report(),

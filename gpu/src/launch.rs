@@ -6,16 +6,18 @@ use crate::{Driver, Error, Gpu, Handle, Kind, Owner, Parameters, Stream};
 use lockstep_core::op::DisjointRows;
 
 impl<D: Driver> Gpu<D> {
-    /// Launches an op whose views hold device addresses, on `stream`. Nothing is allocated, copied or waited for: when this
-    /// returns, the op is in the stream's queue, and its arguments were copied out of `kernel`. A kernel without rows
-    /// launches nothing. A stream that is being captured into a graph captures the launch.
+    /// Launches an op on `stream`; the views of `kernel` hold device addresses.
+    ///
+    /// Nothing is allocated, copied or waited for: on return the op is queued in the stream, and its
+    /// arguments have been copied out of `kernel`. A kernel without rows launches nothing. A stream that is
+    /// being captured into a graph captures the launch.
     ///
     /// # Safety
     /// Until the stream has run the op:
-    /// * every array is memory that this device can reach, of the length that its view says, and long enough for what the
-    ///   kernel's documentation says about lengths (no access is bounds-checked on a device);
-    /// * inputs are initialised and not written, outputs are neither read nor written by anybody else, in the order of the
-    ///   streams;
+    /// * every array is memory that this device can reach, of the length that its view states, and as long as
+    ///   the kernel's documentation requires (no access is bounds-checked on a device);
+    /// * inputs are initialised and nobody writes them, and nobody else reads or writes outputs, except in
+    ///   work that the streams order before or after the op;
     /// * offsets pass [`Gpu::check_offsets`].
     #[allow(unsafe_code)]
     pub unsafe fn launch<K: DisjointRows>(&self, stream: &Stream<D>, kernel: &K) -> Result<(), Error> {
@@ -33,10 +35,10 @@ impl<D: Driver> Gpu<D> {
         unsafe { self.enqueue(&current, entry, kernel.rows(), &mut parameters, stream.raw_handle()) }
     }
 
-    /// Puts an op into a stream's queue.
+    /// Queues an op in a stream.
     ///
     /// # Safety
-    /// As for [`launch`](Gpu::launch), of the arrays in `parameters`.
+    /// As for [`launch`](Gpu::launch), for the arrays in `parameters`.
     #[allow(unsafe_code)]
     pub(crate) unsafe fn enqueue(
         &self,
@@ -60,8 +62,8 @@ impl<D: Driver> Gpu<D> {
         parameters.teams = grid.teams();
         let block = (shape.lanes, grid.teams_per_block);
         parameters
-            // SAFETY: the pointers are to the parameters of every entry point, in their order and of their types
-            // (kernels/src/entry.rs); the rest is the caller's.
+            // SAFETY: the pointers are to the parameters of every entry point, in their order and of their
+            // types (kernels/src/entry.rs); the rest is the caller's.
             .with_pointers(|params| unsafe {
                 driver.launch_layers(entry.function, (grid.blocks, layers), block, stream, params)
             })
@@ -71,7 +73,7 @@ impl<D: Driver> Gpu<D> {
             })
     }
 
-    /// Asks the driver whose memory the arrays are.
+    /// Asks the driver who owns the arrays' memory.
     fn verify(
         &self,
         op: &'static str,
@@ -103,8 +105,9 @@ impl<D: Driver> Gpu<D> {
     }
 }
 
-/// A grid for `rows` rows and its layers, on a device that allows so many. With one layer teams take row after row; with more
-/// each row has a team, and a grid that would need more layers than there are becomes wider.
+/// Returns a grid for `rows` rows and its number of layers, at most `max_layers`. With one layer, teams loop
+/// over rows. With several, each row has its own team, and a grid that would exceed `max_layers` becomes
+/// wider.
 fn layers(rows: usize, grid: Grid, max_layers: u32) -> (Grid, u32) {
     if max_layers == 1 {
         return (grid, 1);

@@ -1,19 +1,19 @@
-//! What Lockstep's GPU backends share. The vendors' halves are the crates `lockstep-cuda` and `lockstep-rocm`; a program uses
-//! one of them and meets the types here through it.
+//! The parts that Lockstep's GPU backends share. The vendor-specific parts are the crates `lockstep-cuda` and
+//! `lockstep-rocm`; a program uses one of them and meets the types here through it.
 //!
 //! | what | where |
 //! |---|---|
-//! | what a vendor's API must do | [`Driver`] |
-//! | a driver that was found, its devices; the one of this process | [`Platform`], [`Installed`] |
-//! | what an API's codes mean | [`Codes`] |
+//! | the interface that a vendor's API must provide | [`Driver`] |
+//! | a loaded driver and its devices; the driver of this process | [`Platform`], [`Installed`] |
+//! | the meaning of an API's error codes | [`Codes`] |
 //! | an open device: zero-copy [`launch`](Gpu::launch), staged [`run`](Gpu::run) | [`Gpu`] |
 //! | checks of arguments that only the device can see | [`Gpu::check_offsets`], [`Gpu::check_values`] |
 //! | memory, streams, events | [`Buffer`], [`Pinned`], [`Stream`], [`Event`] |
-//! | what can go wrong, and whether the device survived it | [`Error`] |
-//! | what is there, what is missing and why | [`Report`] |
+//! | what can go wrong, and whether the device remains usable | [`Error`] |
+//! | what is installed, what is missing and why | [`Report`] |
 //!
-//! No maths lives here: a launch writes a kernel's fields down ([`Parameters`]) and hands them to the entry point that
-//! was stamped from the same source.
+//! There is no maths here: a launch encodes a kernel's fields ([`Parameters`]) and passes them to the entry
+//! point that was compiled from the same source.
 #![deny(unsafe_code)]
 
 mod buffer;

@@ -1,42 +1,44 @@
-//! A vendor's shared library, found at run time, and its functions as a table.
+//! A vendor's shared library, loaded at run time, and a table of its functions.
 
 use crate::Error;
 #[doc(hidden)]
 pub use libloading::Library;
 
-/// Loads the first of `names` that the system has, and says which.
+/// Loads the first of `names` that the system has, and returns the library and that name. Errors with
+/// [`Error::NoDriver`].
 pub fn open(api: &'static str, names: &[&str]) -> Result<(Library, String), Error> {
     let mut said = Vec::new();
     for name in names {
-        // SAFETY: the library's initialisers run. These are the vendors' driver libraries under their own names, which
-        // expect to be loaded by any program.
+        // SAFETY: loading runs the library's initialisers. These are the vendors' driver libraries under
+        // their own names, which expect to be loaded by any program.
         #[allow(unsafe_code)]
         match unsafe { Library::new(*name) } {
             Ok(library) => return Ok((library, (*name).to_owned())),
             Err(error) => said.push((*name, words(&error))),
         }
     }
-    // A file that is there and does not load says more than one that is not there.
+    // A file that exists but does not load is more informative than one that is missing.
     let missing = |(name, said): &&(&str, String)| said.starts_with(&format!("{name}: cannot open"));
     let loader = said.iter().find(|said| !missing(said)).or(said.first()).map(|(_, said)| said.clone());
     let tried = names.iter().map(|name| (*name).to_owned()).collect();
     Err(Error::NoDriver { api, tried, loader: loader.unwrap_or_default() })
 }
 
-/// A library and the table of its functions, of which none outlives it.
+/// A library and the table of its functions, none of which outlives it.
 pub struct Loaded<S> {
-    /// The table.
+    /// The table of functions.
     pub symbols: S,
     file: String,
-    /// Where the functions live. Never unloaded before them.
+    /// The library that holds the functions. Never unloaded before them.
     _library: Library,
 }
 
 impl<S> Loaded<S> {
-    /// Loads the first of `names` that the system has, and its functions by `table`: the `load` of a [`symbols!`](crate::symbols).
+    /// Loads the first of `names` that the system has, and its functions with `table`, the `load` of a
+    /// [`symbols!`](crate::symbols) table.
     ///
     /// # Safety
-    /// The functions of that library have the arguments that the table gives them.
+    /// The library's functions have the argument types that the table declares.
     #[allow(unsafe_code)]
     pub unsafe fn open(
         api: &'static str,
@@ -44,12 +46,12 @@ impl<S> Loaded<S> {
         table: unsafe fn(&Library, &str) -> Result<S, Error>,
     ) -> Result<Self, Error> {
         let (library, file) = open(api, names)?;
-        // SAFETY: the arguments are the caller's word; the library is kept beside the table.
+        // SAFETY: the caller vouches for the argument types; the library is stored beside the table.
         let symbols = unsafe { table(&library, &file)? };
         Ok(Loaded { symbols, file, _library: library })
     }
 
-    /// The name under which it was found.
+    /// Returns the name under which the library was found.
     pub fn file(&self) -> &str {
         &self.file
     }
@@ -61,26 +63,27 @@ impl<S> std::fmt::Debug for Loaded<S> {
     }
 }
 
-/// What the system's loader said: libloading keeps it as the error's source.
+/// Returns the system loader's message, which libloading keeps as the error's source.
 fn words(error: &libloading::Error) -> String {
     std::error::Error::source(error).map_or_else(|| error.to_string(), ToString::to_string)
 }
 
-/// The error for a function that a library lacks.
+/// Returns the error for a function that a library lacks.
 pub fn missing(library: &str, symbol: &'static str, error: &libloading::Error) -> Error {
     Error::MissingSymbol { library: library.to_owned(), symbol, loader: words(error) }
 }
 
-/// The text that a C function left in a buffer.
+/// Returns the text that a C function left in a buffer.
 pub fn text(buffer: &[u8]) -> String {
     let end = buffer.iter().position(|byte| *byte == 0).unwrap_or(buffer.len());
     String::from_utf8_lossy(&buffer[..end]).into_owned()
 }
 
-/// A table of the functions of a library: `name(arguments);` lines, returning the vendor's code as an `i32` if they do not say otherwise, and those that
-/// older versions lack.
+/// Declares a table of a library's functions as `name(arguments);` lines. They return the vendor's code as an
+/// `i32` unless declared otherwise; functions that older versions lack are `optional`.
 ///
-/// Codes are numbers and not a Rust `enum`: a driver newer than this program returns codes that no list here knows.
+/// Codes are numbers rather than a Rust `enum`, because a driver newer than this program returns codes that
+/// no list here contains.
 #[macro_export]
 macro_rules! symbols {
     (
@@ -99,10 +102,10 @@ macro_rules! symbols {
         }
 
         impl $table {
-            /// Finds every function, or says which is missing.
+            /// Finds every function. Errors with the name of the first that is missing.
             ///
             /// # Safety
-            /// The functions of `library` have these arguments. They are used only while it is loaded.
+            /// The functions of `library` have these arguments, and are used only while it is loaded.
             pub(crate) unsafe fn load(
                 library: &$crate::library::Library,
                 file: &str,

@@ -10,15 +10,15 @@ const COUNT: usize = 1 + MAX_POINTERS + MAX_WORDS;
 /// An array among the parameters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Array {
-    /// Its address, on the device or on the host.
+    /// Its address on the device or the host.
     pub address: *mut u8,
-    /// Its size.
+    /// Its size in bytes.
     pub bytes: usize,
     /// Whether the kernel writes it.
     pub written: bool,
 }
 
-/// Everything that an entry point takes, on the stack.
+/// All parameters of an entry point, on the stack.
 #[derive(Clone, Debug)]
 pub struct Parameters {
     pub(crate) teams: u32,
@@ -28,7 +28,7 @@ pub struct Parameters {
 }
 
 impl Parameters {
-    /// Writes a kernel down.
+    /// Encodes a kernel.
     pub fn of<K: Kernel>(kernel: &K) -> Parameters {
         const { assert!(K::POINTERS <= MAX_POINTERS && K::WORDS <= MAX_WORDS) };
         let none = Array { address: std::ptr::null_mut(), bytes: 0, written: false };
@@ -39,22 +39,22 @@ impl Parameters {
         to
     }
 
-    /// The arrays, absent ones included, in the order of the kernel's fields.
+    /// Returns the arrays, including absent ones, in the order of the kernel's fields.
     pub fn arrays(&self) -> &[Array] {
         &self.arrays[..self.used.0]
     }
 
-    /// The same, to point them elsewhere.
+    /// Returns the arrays mutably, to point them elsewhere.
     pub fn arrays_mut(&mut self) -> &mut [Array] {
         &mut self.arrays[..self.used.0]
     }
 
-    /// What [`Decoder::new`](lockstep_core::op::Decoder::new) takes.
+    /// Returns the arguments of [`Decoder::new`](lockstep_core::op::Decoder::new).
     pub fn raw(&self) -> ([*mut u8; MAX_POINTERS], [u64; MAX_WORDS]) {
         (self.arrays.map(|array| array.address), self.words)
     }
 
-    /// Calls `launch` with pointers to the values, as both vendors' launch functions want them.
+    /// Calls `launch` with pointers to the values, the form that both vendors' launch functions take.
     pub(crate) fn with_pointers<R>(&self, launch: impl FnOnce(&mut [*mut c_void]) -> R) -> R {
         let (addresses, words) = self.raw();
         let mut params = [std::ptr::null_mut::<c_void>(); COUNT];

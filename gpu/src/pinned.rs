@@ -1,4 +1,4 @@
-//! Host memory that a device copies from and to without a detour.
+//! Page-locked host memory, which a device copies to and from directly.
 
 use crate::gpu::Context;
 use crate::{Driver, Error, Gpu, Handle, Plain};
@@ -7,7 +7,7 @@ use std::marker::PhantomData;
 use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 
-/// An array in pinned host memory.
+/// An array in pinned host memory. Freed when dropped.
 pub struct Pinned<T: Plain, D: Driver> {
     context: Arc<Context<D>>,
     memory: Handle,
@@ -22,7 +22,7 @@ impl<T: Plain, D: Driver> fmt::Debug for Pinned<T, D> {
 }
 
 impl<D: Driver> Gpu<D> {
-    /// Pinned host memory for `len` numbers, all zero.
+    /// Allocates pinned host memory for `len` numbers, all zero.
     #[allow(unsafe_code)]
     pub fn pinned<T: Plain>(&self, len: usize) -> Result<Pinned<T, D>, Error> {
         let bytes = len.saturating_mul(size_of::<T>());
@@ -56,7 +56,7 @@ impl<T: Plain, D: Driver> Deref for Pinned<T, D> {
     type Target = [T];
     #[allow(unsafe_code)]
     fn deref(&self) -> &[T] {
-        // SAFETY: initialised when made, of a type of which all patterns are values, ours until dropped.
+        // SAFETY: initialised when allocated, of a type whose every bit pattern is valid, ours until dropped.
         unsafe { std::slice::from_raw_parts(self.first(), self.len) }
     }
 }
@@ -74,7 +74,7 @@ impl<T: Plain, D: Driver> Drop for Pinned<T, D> {
         if self.memory != Handle::NULL
             && let Ok(current) = self.context.force()
         {
-            // SAFETY: ours, and going.
+            // SAFETY: ours, and being dropped.
             #[allow(unsafe_code)]
             if let Err(fault) = unsafe { current.driver().free_pinned(self.memory) } {
                 self.context.fault(fault);

@@ -1,4 +1,4 @@
-//! A driver that was found, and the devices opened with it.
+//! A loaded driver and the devices opened with it.
 
 use crate::gpu::Context;
 use crate::{DeviceReport, Driver, Error, Fault, Gpu, Kind, Report};
@@ -12,17 +12,17 @@ pub struct Platform<D: Driver> {
 }
 
 impl<D: Driver> Platform<D> {
-    /// Of a driver.
+    /// Creates a platform for a driver.
     pub fn new(driver: D) -> Self {
         Platform { driver: Arc::new(driver), opened: Mutex::new(Vec::new()) }
     }
 
-    /// The driver.
+    /// Returns the driver.
     pub fn driver(&self) -> &Arc<D> {
         &self.driver
     }
 
-    /// Number of devices, at least 1.
+    /// Returns the number of devices, at least 1. Errors with [`Error::NoDevice`] if there is none.
     pub fn count(&self) -> Result<usize, Error> {
         let api = self.driver.api();
         match self.driver.count() {
@@ -37,7 +37,8 @@ impl<D: Driver> Platform<D> {
         }
     }
 
-    /// Opens device `ordinal`. A clone of the one that is open, if it is.
+    /// Opens device `ordinal`, or clones it if it is already open. A device whose context is lost is opened
+    /// anew.
     pub fn open(&self, ordinal: usize) -> Result<Gpu<D>, Error> {
         let mut opened = self.opened.lock().unwrap_or_else(PoisonError::into_inner);
         opened.retain(|context| context.upgrade().is_some_and(|context| context.lost().is_none()));
@@ -57,7 +58,7 @@ impl<D: Driver> Platform<D> {
         Ok(Gpu::new(context))
     }
 
-    /// Whether the kernels can run on a device.
+    /// Returns an error if the kernels cannot run on the device.
     fn fits(&self, ordinal: usize) -> Result<(), Error> {
         let driver = &self.driver;
         let call = |fault| Error::Call { fault };
@@ -75,7 +76,7 @@ impl<D: Driver> Platform<D> {
         Ok(())
     }
 
-    /// What is there.
+    /// Reports what is installed, what is missing and why.
     pub fn report(&self) -> Report {
         let mut report = Report {
             api: self.driver.api(),

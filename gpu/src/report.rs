@@ -1,4 +1,4 @@
-//! What is there, what is missing and why.
+//! What is installed, what is missing and why.
 
 use crate::{DeviceInfo, Error, Version};
 use std::fmt;
@@ -10,38 +10,38 @@ pub struct Report {
     pub api: &'static str,
     /// The library, if it was found.
     pub library: Option<String>,
-    /// Its version, if it says.
+    /// Its version, if the driver reports it.
     pub version: Option<Version>,
     /// Its devices.
     pub devices: Vec<DeviceReport>,
-    /// Why there are none.
+    /// Why no device is available.
     pub missing: Option<Error>,
 }
 
 /// One device.
 #[derive(Clone, Debug, PartialEq)]
 pub struct DeviceReport {
-    /// Its number.
+    /// Its ordinal.
     pub ordinal: usize,
-    /// What it is, if the driver says.
+    /// Its description, if the driver reports it.
     pub info: Option<DeviceInfo>,
-    /// Why Lockstep cannot run on it, if so.
+    /// Why Lockstep cannot run on it, if it cannot.
     pub unusable: Option<Error>,
 }
 
 impl Report {
-    /// For a driver that could not be loaded.
+    /// Returns the report for a driver that could not be loaded.
     pub fn absent(api: &'static str, error: Error) -> Report {
         Report { api, library: None, version: None, devices: Vec::new(), missing: Some(error) }
     }
 
-    /// Whether an op can run here.
+    /// Returns whether ops can run on any device.
     pub fn usable(&self) -> bool {
         self.devices.iter().any(|device| device.unusable.is_none())
     }
 }
 
-/// One line for the API, one for each device.
+/// Prints one line for the API and one per device.
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}: ", self.api)?;

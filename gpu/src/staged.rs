@@ -1,22 +1,22 @@
-//! The staged path: a kernel over host memory, run on the device.
+//! The staged path: runs a kernel over host memory on the device.
 
 use crate::gpu::{Context, Current, Entry};
 use crate::{Direction, Driver, Error, Gpu, Handle, Parameters};
 use lockstep_core::op::DisjointRows;
 use std::sync::PoisonError;
 
-/// Where arrays of a staged run start: what memory transactions like.
+/// Alignment of arrays in a staged run, which suits memory transactions.
 const ALIGN: usize = 256;
-/// Arenas grow in these steps.
+/// Arenas grow in these steps, in bytes.
 const STEP: usize = 1 << 20;
 
 /// Bytes of a blocking copy that go through pinned memory at a time.
 const CHUNK: usize = 8 << 20;
 
-/// Memory and a stream for one run at a time, kept for the next.
+/// Memory and a stream for one run at a time, kept for the next run.
 #[derive(Debug)]
 pub(crate) struct Arena {
-    /// Null for one that only copies.
+    /// Null for an arena that only copies.
     memory: Handle,
     pinned: Handle,
     capacity: usize,
@@ -25,7 +25,7 @@ pub(crate) struct Arena {
 
 #[allow(unsafe_code)]
 impl Arena {
-    /// Gets memory and a stream; all or nothing.
+    /// Allocates memory and a stream; all or nothing.
     fn new<D: Driver>(
         context: &Context<D>,
         current: &Current<'_, D>,
@@ -50,10 +50,11 @@ impl Arena {
         Ok(arena)
     }
 
-    /// Gives everything back; what a lost context no longer takes is gone with it.
+    /// Releases everything; what a lost context no longer accepts went with it.
     pub(crate) fn free<D: Driver>(self, current: &Current<'_, D>) {
         let driver = current.driver();
-        // SAFETY: ours, and going; null pointers were never had. The stream is idle or its context lost.
+        // SAFETY: ours, and being dropped; null pointers were never allocated. The stream is idle or its
+        // context lost.
         unsafe {
             if self.pinned != Handle::NULL {
                 _ = driver.free_pinned(self.pinned);
@@ -70,7 +71,8 @@ impl Arena {
     }
 }
 
-/// Where a run's arrays lie in an arena: inputs first, then outputs, so that one copy brings all and one fetches the outputs.
+/// Offsets of a run's arrays in an arena: inputs first, then outputs, so that one copy uploads everything and
+/// one downloads the outputs.
 struct Layout {
     offsets: [usize; lockstep_core::op::MAX_POINTERS],
     outputs: usize,
@@ -97,12 +99,15 @@ impl Layout {
 
 #[allow(unsafe_code)]
 impl<D: Driver> Gpu<D> {
-    /// Runs every row of a kernel over **host** memory: copies its arrays to the device through pinned memory, launches,
-    /// copies the outputs back and waits. Elements that the kernel does not write keep their values. Memory is kept for the
-    /// next run ([`trim`](Gpu::trim) gives it back); several threads may run at once.
+    /// Runs every row of a kernel over **host** memory: copies its arrays to the device through pinned
+    /// memory, launches, copies the outputs back and waits.
     ///
-    /// Errors: an array that is too short for the rows, or an index out of bounds, by its name ([`Kernel::check_bounds`]): on a
-    /// device no access is checked.
+    /// Elements that the kernel does not write keep their values. Memory is kept for the next run
+    /// ([`trim`](Gpu::trim) releases it). Several threads may run at once.
+    ///
+    /// Errors, by the name of the argument: an array that is too short for the rows, or an index out of
+    /// bounds ([`Kernel::check_bounds`]), because accesses are not checked on a device; and what the driver
+    /// reports.
     ///
     /// [`Kernel::check_bounds`]: lockstep_core::op::Kernel::check_bounds
     pub fn run<K: DisjointRows>(&self, kernel: &K) -> Result<(), Error> {
@@ -113,7 +118,7 @@ impl<D: Driver> Gpu<D> {
         }
     }
 
-    /// The same for every op.
+    /// The part of `run` that does not depend on the op's type.
     fn run_staged(
         &self,
         entry: Result<Entry, Error>,
@@ -130,19 +135,21 @@ impl<D: Driver> Gpu<D> {
             for (array, offset) in parameters.arrays_mut().iter_mut().zip(layout.offsets) {
                 if array.bytes > 0 {
                     let staged = Arena::at(arena.pinned, offset).0.cast::<u8>();
-                    // SAFETY: the view's contract makes the source readable; the arena is larger than the layout and ours.
+                    // SAFETY: the view's contract makes the source readable; the arena is larger than the
+                    // layout and ours.
                     unsafe { staged.copy_from_nonoverlapping(array.address, array.bytes) };
                     array.address = Arena::at(arena.memory, offset).0.cast();
                 }
             }
             let stream = arena.stream;
             let copy = |to, from, bytes, way| {
-                // SAFETY: both sides are in the arena, which nobody else uses until the stream was waited for.
+                // SAFETY: both sides are in the arena, which nobody else uses until the stream has been
+                // waited for.
                 unsafe { current.driver().copy(to, from, bytes, way, stream) }
                     .map_err(|fault| context.fault(fault))
             };
             copy(arena.memory, arena.pinned, layout.end, Direction::Upload)?;
-            // SAFETY: all arrays are in the arena, of the lengths that the views say.
+            // SAFETY: all arrays are in the arena, with the lengths that the views state.
             unsafe { self.enqueue(&current, entry, rows, &mut parameters, stream)? };
             let outputs = |memory| Arena::at(memory, layout.outputs);
             let bytes = layout.end - layout.outputs;
@@ -162,7 +169,7 @@ impl<D: Driver> Gpu<D> {
         result
     }
 
-    /// Gives back the memory that idle staged runs keep.
+    /// Releases the memory that idle staged runs keep.
     pub fn trim(&self) -> Result<(), Error> {
         let current = self.context.enter()?;
         let arenas = std::mem::take(&mut *self.context.arenas.lock().unwrap_or_else(PoisonError::into_inner));
@@ -171,7 +178,7 @@ impl<D: Driver> Gpu<D> {
     }
 }
 
-/// Which way a blocking copy goes, and the host's side of it.
+/// The direction of a blocking copy, and its host side.
 #[derive(Clone, Copy)]
 pub(crate) enum Host {
     /// From the host.
@@ -182,10 +189,10 @@ pub(crate) enum Host {
 
 #[allow(unsafe_code)]
 impl<D: Driver> Context<D> {
-    /// Copies between the host and the device, in the order of a stream, and waits for it.
+    /// Copies between the host and the device in stream order, and waits for the copy.
     ///
-    /// Through pinned memory of ours: should the wait fail and the copy happen later (a stream that is being captured), it
-    /// happens to memory that is still there.
+    /// It goes through pinned memory of ours: if the wait fails and the copy happens later (in a stream that
+    /// is being captured), it touches memory that still exists.
     ///
     /// # Safety
     /// Both sides hold `bytes` bytes; the stream exists.
@@ -205,7 +212,8 @@ impl<D: Driver> Context<D> {
         let pinned = arena.pinned.0.cast::<u8>();
         let result = (0..bytes).step_by(CHUNK).try_for_each(|start| {
             let (memory, bytes) = (Arena::at(memory, start), (bytes - start).min(CHUNK));
-            // SAFETY: both sides are the caller's or the arena's, and as long; the arena is kept until it is settled.
+            // SAFETY: both sides are the caller's or the arena's, and as long; the arena is kept until it is
+            // settled.
             unsafe {
                 match host {
                     Host::Read(from) => {
@@ -227,7 +235,8 @@ impl<D: Driver> Context<D> {
         result
     }
 
-    /// An arena of at least `bytes` bytes: an idle one that is large enough, or a new one in the place of an idle one.
+    /// Takes an arena of at least `bytes` bytes: an idle one that is large enough, or a new one that replaces
+    /// an idle one.
     fn take(&self, current: &Current<'_, D>, bytes: usize, device: bool) -> Result<Arena, Error> {
         let fits = |arena: &Arena| arena.capacity >= bytes && (!device || arena.memory != Handle::NULL);
         let mut arenas = self.arenas.lock().unwrap_or_else(PoisonError::into_inner);
@@ -242,8 +251,8 @@ impl<D: Driver> Context<D> {
         Arena::new(self, current, bytes, device)
     }
 
-    /// Keeps an arena for the next. After a failure a copy may still be under way, on the arena's stream or another: it is
-    /// waited for, and if that fails too, the arena is never used nor freed again.
+    /// Keeps an arena for the next run. After a failure, a copy may still be pending on the arena's stream or
+    /// another: it is waited for, and if that fails too, the arena is never used or freed again.
     fn settle<T>(
         &self,
         current: &Current<'_, D>,

@@ -1,4 +1,4 @@
-//! Streams: queues of a device, its own or the caller's.
+//! Streams: a device's queues, created here or by the caller.
 
 use crate::gpu::Context;
 use crate::{Driver, Error, Event, Gpu, Handle};
@@ -6,7 +6,7 @@ use std::ffi::c_void;
 use std::fmt;
 use std::sync::Arc;
 
-/// A queue of a device: what is put in runs in order.
+/// A queue of a device: work runs in the order it was queued.
 pub struct Stream<D: Driver> {
     context: Arc<Context<D>>,
     handle: Handle,
@@ -20,19 +20,20 @@ impl<D: Driver> fmt::Debug for Stream<D> {
 }
 
 impl<D: Driver> Gpu<D> {
-    /// A new stream, which does not wait for the default one. It is destroyed when dropped.
+    /// Creates a stream that does not wait for the default stream. Destroyed when dropped.
     pub fn stream(&self) -> Result<Stream<D>, Error> {
         let current = self.context.enter()?;
         let handle = current.driver().create_stream().map_err(|fault| self.context.fault(fault))?;
         Ok(Stream { context: self.context.clone(), handle, owned: true })
     }
 
-    /// The caller's stream (`CUstream`, `cudaStream_t`, `hipStream_t`; null for the default one). It stays the caller's.
+    /// Wraps the caller's stream (`CUstream`, `cudaStream_t`, `hipStream_t`; null for the default stream),
+    /// which the caller keeps owning.
     ///
-    /// Errors when it is known to belong to another device or context.
+    /// Errors if it is known to belong to another device or context.
     ///
     /// # Safety
-    /// `stream` is null or a stream, and exists for as long as the result does.
+    /// `stream` is null or a stream, and exists for as long as the result.
     #[allow(unsafe_code)]
     pub unsafe fn stream_from_raw(&self, stream: *mut c_void) -> Result<Stream<D>, Error> {
         let current = self.context.enter()?;
@@ -51,7 +52,7 @@ impl<D: Driver> Gpu<D> {
 }
 
 impl<D: Driver> Stream<D> {
-    /// The vendor's handle.
+    /// Returns the vendor's handle.
     pub fn raw(&self) -> *mut c_void {
         self.handle.0
     }
@@ -67,15 +68,16 @@ impl<D: Driver> Stream<D> {
         Err(Error::ForeignStream { stream: self.handle.0.addr() })
     }
 
-    /// Waits until everything on it has run.
+    /// Waits until all work on the stream is done.
     #[allow(unsafe_code)]
     pub fn synchronize(&self) -> Result<(), Error> {
         let current = self.context.enter()?;
-        // SAFETY: it exists: ours until we are dropped, the caller's by the contract of `stream_from_raw`.
+        // SAFETY: the stream exists: ours until dropped, or the caller's by the contract of
+        // `stream_from_raw`.
         unsafe { current.driver().synchronize(self.handle) }.map_err(|fault| self.context.fault(fault))
     }
 
-    /// Marks this place of the queue.
+    /// Records `event` at this point of the queue.
     #[allow(unsafe_code)]
     pub fn record(&self, event: &Event<D>) -> Result<(), Error> {
         event.must_be_of(&self.context)?;
@@ -85,7 +87,7 @@ impl<D: Driver> Stream<D> {
             .map_err(|fault| self.context.fault(fault))
     }
 
-    /// What comes from now on waits until `event`, as it was last recorded, has happened.
+    /// Makes later work on this stream wait until `event`, as last recorded, has happened.
     #[allow(unsafe_code)]
     pub fn wait(&self, event: &Event<D>) -> Result<(), Error> {
         let current = self.context.enter()?;
@@ -99,7 +101,7 @@ impl<D: Driver> Drop for Stream<D> {
         if self.owned
             && let Ok(current) = self.context.force()
         {
-            // SAFETY: ours, and going.
+            // SAFETY: ours, and being dropped.
             #[allow(unsafe_code)]
             unsafe {
                 current.driver().destroy_stream(self.handle)

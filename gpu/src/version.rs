@@ -1,18 +1,18 @@
-//! Versions of drivers.
+//! Driver versions.
 
 use std::fmt;
 
-/// Major and minor version, ordered.
+/// A major and minor version, ordered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Version {
-    /// Before the dot.
+    /// The number before the dot.
     pub major: u32,
-    /// After the dot.
+    /// The number after the dot.
     pub minor: u32,
 }
 
 impl Version {
-    /// `major.minor`.
+    /// Creates version `major.minor`.
     pub const fn new(major: u32, minor: u32) -> Version {
         Version { major, minor }
     }

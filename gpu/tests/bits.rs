@@ -1,4 +1,5 @@
-//! The paths to a device, on a host driver: whatever the path, the geometry and the team, the bits are the reference's.
+//! Both paths to a device, on a host driver: for every path, geometry and team, the bits equal the
+//! reference's.
 
 use lockstep_conformance::backend::Backend;
 use lockstep_conformance::cases::random::random;
@@ -21,14 +22,15 @@ const GEOMETRIES: [Geometry; 6] = {
     [free, of(1, 1), of(1, 7), of(3, 2), of(32, 1), of(4, 65_535)]
 };
 
-/// Not the digest's seed. Small, and with every variant of the policy losses.
+/// A small corpus with another seed than the digest's, and every variant of the policy losses.
 fn cases() -> Vec<Case> {
     let mut cases: Vec<Case> = corpus(3).into_iter().filter(|case| case.data.elements() <= 4096).collect();
     for op in OPS.iter().filter(|op| op.file == "policy_loss/mod.rs") {
         let of_op = cases.iter().find(|case| case.op() == op.name && case.data.elements() > 100);
         let of_op = of_op.unwrap_or_else(|| panic!("no small case of {}", op.name)).clone();
         let Params::Policy(policy) = of_op.params else { unreachable!() };
-        // Coefficients alone, with the common guard and with another, then everything else that may be asked for.
+        // Coefficients alone, with the common guard and with another; then every other output that can be
+        // requested.
         for bits in 0..9 {
             let [kl, loss, metrics] = [1, 2, 4].map(|bit| bits & bit != 0 && bits < 8);
             let kl = kl.then(|| (Kl::guarded(Estimator::K3), 0.01));
@@ -41,7 +43,7 @@ fn cases() -> Vec<Case> {
     cases
 }
 
-/// For each entry point the cheapest of the cases that launch it: a row costs hundreds of meetings of all lanes.
+/// For each entry point, the cheapest case that launches it: a row costs hundreds of barriers of all lanes.
 fn one_for_each_entry() -> Vec<Case> {
     let platform = Platform::new(HostDriver::new(Settings::warps(1)));
     let gpu = platform.open(0).unwrap();
@@ -57,7 +59,8 @@ fn one_for_each_entry() -> Vec<Case> {
     cases
 }
 
-/// Two random cases of each op, small ones, with a row longer than a team where the op has such: carries cross from one load to the next.
+/// Two small random cases of each op, with a row longer than a team where the op has one, so that carries
+/// cross from one load to the next.
 fn random_of_each_op() -> Vec<Case> {
     let longest = |case: &Case| (0..case.data.rows()).map(|row| case.data.span(row).len()).max().unwrap_or(0);
     let of = |op: &str| {
@@ -84,7 +87,8 @@ impl Backend for Staged {
     }
 }
 
-/// The zero-copy path: arrays in buffers of the device, the kernel rebuilt over their addresses, the caller's stream.
+/// The zero-copy path: arrays in device buffers, the kernel rebuilt over their addresses, the caller's
+/// stream.
 struct ZeroCopy {
     gpu: Gpu<HostDriver>,
     stream: Stream<HostDriver>,
@@ -105,9 +109,9 @@ impl Backend for ZeroCopy {
             buffers.push(buffer);
         }
         let (pointers, words) = parameters.raw();
-        // SAFETY: what `of` wrote, with addresses of the device.
+        // SAFETY: what `of` encoded, with device addresses.
         let on_device = unsafe { K::decode(&mut Decoder::new(pointers, words)) };
-        // SAFETY: of the lengths that the views say, ours until the end.
+        // SAFETY: of the lengths that the views state, and ours until the end.
         unsafe { self.gpu.launch(&self.stream, &on_device) }.unwrap();
         drop(on_device);
         for (array, buffer) in Parameters::of(kernel).arrays().iter().zip(&buffers) {
@@ -126,7 +130,7 @@ fn check(checked: suite::Checked) {
     assert!(compared > 20_000, "only {compared} values were compared");
 }
 
-/// Both paths over the corpus, and everything given back at the end.
+/// Runs both paths over the corpus, and checks that everything is released at the end.
 fn both_paths(settings: Settings, cases: &[Case]) {
     let platform = Platform::new(HostDriver::new(settings));
     for geometry in GEOMETRIES {
@@ -140,9 +144,9 @@ fn both_paths(settings: Settings, cases: &[Case]) {
     every_entry_was_launched(platform.driver());
 }
 
-/// The corpus launches every entry point, or this list says why not.
+/// The corpus launches every entry point except those listed here.
 fn every_entry_was_launched(driver: &HostDriver) {
-    // The checks have cases of their own, below.
+    // The checks have their own cases, below.
     let elsewhere = ["check_offsets", "check_values"];
     for entry in OPS.iter().flat_map(|op| op.entries).filter(|entry| !elsewhere.contains(entry)) {
         assert!(driver.launched(entry), "`{entry}` has no case here");
@@ -159,7 +163,8 @@ fn waves() {
     both_paths(Settings::waves(1), &cases());
 }
 
-/// The GPU's team itself, with a thread of the host for each lane: a small case of every entry point, random ones of every op.
+/// Runs the GPU's team itself, with a host thread for each lane: a small case of every entry point, and
+/// random ones of every op.
 fn lanes(settings: Settings) {
     let platform = Platform::new(HostDriver::new(settings.on_lanes()));
     let gpu = platform.open(0).unwrap().with_geometry(GEOMETRIES[3]);
@@ -179,7 +184,8 @@ fn waves_of_threads() {
     lanes(Settings::waves(1));
 }
 
-/// The checks, whose cases are no part of the corpus: same report as the reference, over every position of a fault.
+/// The checks, whose cases are not in the corpus: the same report as the reference, for every position of a
+/// fault.
 #[test]
 fn checks_report_what_the_reference_reports() {
     let n = 9000;

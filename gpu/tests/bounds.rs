@@ -1,4 +1,5 @@
-//! What `Kernel::check_bounds` lets through stays inside of its arrays: every array of every op made shorter, every index made wrong.
+//! Kernels that `Kernel::check_bounds` accepts stay inside their arrays: every array of every op is
+//! shortened, and every index made wrong.
 //!
 //! The judge is the CPU's plain reference, which checks each access and panics.
 
@@ -14,7 +15,8 @@ use lockstep_gpu_testing::{HostDriver, Settings};
 use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-/// For each array the word that holds its length, the size of an element, and whether it is an input of whole numbers.
+/// For each array, the word that holds its length, the size of an element, and whether it is an integer
+/// input.
 #[derive(Default)]
 struct Arrays {
     words: usize,
@@ -43,7 +45,7 @@ struct Faulty {
 }
 
 impl Faulty {
-    /// Either an error that names an argument, before anything is launched, or a kernel that stays inside.
+    /// Either an error that names an argument before anything is launched, or a kernel that stays in bounds.
     fn judge<K: Kernel + Compiled>(&self, kernel: &K, fault: &str) {
         match kernel.check_bounds() {
             Err(error) => {
@@ -78,11 +80,11 @@ impl Backend for Faulty {
             for shorter in [length - 1, length / 2, 0] {
                 let mut words = words;
                 words[word] = shorter;
-                // SAFETY: what `of` wrote, with an array that is shorter than its memory.
+                // SAFETY: what `of` encoded, with an array that is shorter than its memory.
                 let faulty = unsafe { K::decode(&mut Decoder::new(pointers, words)) };
                 self.judge(&faulty, &format!("array {i} of {length} with {shorter}"));
             }
-            // Offsets are checked when they are made: not what begins with 0 and never decreases.
+            // Offsets are checked on construction, so anything that starts at 0 and never decreases passes.
             // SAFETY: a view of the case's memory.
             let bytes = unsafe { std::slice::from_raw_parts(array.address, array.bytes) };
             let number =
@@ -113,7 +115,7 @@ impl Backend for Faulty {
     }
 }
 
-/// Small cases of every op: of the corpus, and drawn ones.
+/// Small cases of every op, from the corpus and random.
 fn cases(op: &str, corpus: &[Case]) -> Vec<Case> {
     let fixed = corpus.iter().filter(|case| case.op() == op && case.data.elements() <= 600);
     fixed.take(12).cloned().chain((0..12).filter_map(|seed| random(op, seed))).collect()
@@ -124,7 +126,7 @@ fn what_passes_the_check_stays_inside_of_its_arrays() {
     let gpu = Platform::new(HostDriver::new(Settings::warps(1))).open(0).unwrap();
     let corpus = corpus(3);
     let hook = std::panic::take_hook();
-    // A panic here is an answer.
+    // A panic here is a result.
     std::panic::set_hook(Box::new(|_| ()));
     let tried: Vec<_> = OPS
         .iter()
@@ -143,7 +145,7 @@ fn what_passes_the_check_stays_inside_of_its_arrays() {
             Ok(Err(error)) => panic!("{op}: a good case was refused: {error}"),
             Err(panic) => panic!("{op}: {}", panic.downcast_ref::<String>().map_or("a panic", |text| text)),
         }
-        // The checks have cases of their own, in `bits.rs`.
+        // The checks have their own cases, in `bits.rs`.
         if !op.starts_with("check_") {
             assert!(refused > 0, "{op}: nothing was refused, {passed} passed");
         }

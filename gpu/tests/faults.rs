@@ -1,4 +1,5 @@
-//! Everything that can go wrong is a value of its own, leaves the device usable or says that it is not, and leaks nothing.
+//! Every failure has its own error value, leaves the device usable or reports that it is not, and leaks
+//! nothing.
 
 use lockstep_core::aggregate::RowScan;
 use lockstep_core::op::OPS;
@@ -21,7 +22,7 @@ fn scan<'a>(offsets: Offsets<'a>, values: In<'a, f32>, scanned: Out<'a, f32>) ->
     RowScan { cu_seqlens: offsets, loss_mask: Mask::all(), values, direction: Direction::Prefix, scanned }
 }
 
-/// A staged run, and whether its result is right.
+/// A staged run; errors if it fails, panics if its result is wrong.
 fn run(gpu: &Gpu<HostDriver>) -> Result<(), Error> {
     let mut scanned = [0.0; 5];
     let offsets = Offsets::new("offsets", &OFFSETS, 5, "values").unwrap();
@@ -30,12 +31,12 @@ fn run(gpu: &Gpu<HostDriver>) -> Result<(), Error> {
     Ok(())
 }
 
-/// Everything that a program does with a device, and whether it is right.
+/// Everything that a program does with a device; panics if a result is wrong.
 fn everything(platform: &Host) -> Result<(), Error> {
     let gpu = platform.open(0)?.with_pointer_checks(true);
     run(&gpu)?;
     let stream = gpu.stream()?;
-    // SAFETY: it lives longer.
+    // SAFETY: `stream` outlives it.
     let same = unsafe { gpu.stream_from_raw(stream.raw())? };
     let (before, after) = (gpu.event()?, gpu.event()?);
     let offsets = gpu.upload(&stream, &OFFSETS)?;
@@ -45,8 +46,8 @@ fn everything(platform: &Host) -> Result<(), Error> {
     pinned.copy_from_slice(&VALUES);
     let result = (|| {
         scanned.fill(&stream, 0)?;
-        // SAFETY: buffers of this device with the lengths that the op needs, ours until the stream was waited for: below, if
-        // not here.
+        // SAFETY: buffers of this device with the lengths that the op needs, ours until the stream has been
+        // waited for, here or below.
         unsafe {
             values.write_async(&stream, &pinned)?;
             gpu.check_offsets(&stream, ("offsets", "values"), offsets.view(), 5, scratch.view_mut())?;
@@ -61,7 +62,7 @@ fn everything(platform: &Host) -> Result<(), Error> {
         after.synchronize()?;
         stream.synchronize()
     })();
-    // What was queued before a fault may still want the pinned memory.
+    // Work queued before a fault may still use the pinned memory.
     result.inspect_err(|_| _ = stream.synchronize())?;
     assert_eq!(&pinned[..], SCANNED);
     after.since(&before)?;
@@ -126,10 +127,10 @@ fn every_call_may_fail() {
                     let fault = error.fault().map(|fault| fault.code);
                     let told = error.to_string().contains(&format!("HOST_ERROR_{code} ({code})"));
                     assert!(told && fault.is_none_or(|found| found == code), "{}: {error}", what());
-                    // A sticky fault before there is a context takes nothing.
+                    // A sticky fault before a context exists loses nothing.
                     assert!(error.usable() || kind == Kind::Sticky, "{}: {error:?}", what());
                 }
-                // What could not be freed, or was freed when the driver said that it was not, is the driver's.
+                // What could not be freed, or was freed although the driver said otherwise, is the driver's.
                 if !["free", "free_pinned", "enter", "destroy_stream"].contains(&method) {
                     assert_eq!(platform.driver().live(), Live::default(), "{}", what());
                 }
@@ -233,14 +234,14 @@ fn a_launch_that_fails() {
     run(&gpu).unwrap();
 }
 
-/// Offsets that point nowhere take the context, as on a GPU, and the next call knows without asking the driver.
+/// Wild offsets lose the context, as on a GPU, and the next call fails without asking the driver.
 #[test]
 fn a_kernel_that_takes_the_context() {
     let platform = host(Settings::warps(1));
     let gpu = platform.open(0).unwrap();
     let (stream, wild) = (gpu.stream().unwrap(), [0, 500, 5]);
     let mut scanned = [7.0; 5];
-    // SAFETY: not at all, and that is the point; the host driver checks what a device does not.
+    // SAFETY: none, and that is the point; the host driver checks what a device does not.
     let offsets = unsafe { Offsets::unchecked(In::new(&wild)) };
     let error = gpu.run(&scan(offsets, In::new(&VALUES), Out::new(&mut scanned))).unwrap_err();
     assert!(matches!(&error, Error::Sticky { fault: Fault { code: 700, .. } }), "{error}");
@@ -289,7 +290,7 @@ fn pointers_of_others() {
     assert!(error.usable());
     launch(values.view(), scanned.view_mut()).unwrap();
 
-    // Pinned memory is for every device.
+    // Every device can use pinned memory.
     let mut pinned = other.pinned::<f32>(5).unwrap();
     pinned.copy_from_slice(&VALUES);
     launch(In::new(&pinned), scanned.view_mut()).unwrap();

@@ -43,7 +43,8 @@ fn what_goes_up_comes_down() {
     assert_eq!(platform.driver().live(), Live::default());
 }
 
-/// The zero-copy promise: after a launch nothing has been allocated, copied or waited for, and nothing has run yet.
+/// The zero-copy promise: after a launch nothing has been allocated, copied or waited for, and nothing has
+/// run yet.
 #[test]
 fn a_launch_only_queues() {
     let platform = Platform::new(HostDriver::new(Settings::warps(1)));
@@ -52,7 +53,7 @@ fn a_launch_only_queues() {
     let offsets = gpu.upload(&stream, &[0u32, 2, 3]).unwrap();
     let values = gpu.upload(&stream, &[1.0f32, 2.0, 4.0]).unwrap();
     let mut scanned = gpu.upload(&stream, &[9.0f32; 3]).unwrap();
-    // SAFETY: it lives longer.
+    // SAFETY: `stream` outlives it.
     let callers = unsafe { gpu.stream_from_raw(stream.raw()) }.unwrap();
 
     let others = ["alloc", "alloc_pinned", "free", "copy", "fill", "synchronize", "create_stream", "owner"];
@@ -79,7 +80,7 @@ fn a_launch_only_queues() {
     stream.synchronize().unwrap(); // The caller's stream is still there.
 }
 
-/// The layout that docs/gpu.md tells programs without Rust.
+/// The layout that docs/gpu.md documents for programs not written in Rust.
 #[test]
 fn parameters_are_laid_out_as_documented() {
     let (offsets, mask, values) = ([0, 2, 5], [1u8; 5], [0.5f32; 5]);
@@ -109,7 +110,7 @@ fn no_rows_no_launch() {
     let platform = Platform::new(HostDriver::new(Settings::warps(1)));
     let (gpu, stream) = open(&platform);
     let kernel = |scanned| RowScan {
-        // SAFETY: no offsets divide nothing.
+        // SAFETY: no offsets, so there is nothing to divide.
         cu_seqlens: unsafe { Offsets::unchecked(In::new(&[])) },
         loss_mask: Mask::all(),
         values: In::new(&[]),
@@ -133,7 +134,7 @@ fn one_stream_waits_for_another_through_an_event() {
     let (start, ready) = (gpu.event().unwrap(), gpu.event().unwrap());
     assert!(ready.since(&start).is_err(), "neither has happened");
     first.record(&start).unwrap();
-    // SAFETY: both are left alone until the streams are waited for.
+    // SAFETY: both are left alone until the streams have been waited for.
     unsafe { buffer.write_async(&first, &pinned).unwrap() };
     first.record(&ready).unwrap();
     second.wait(&ready).unwrap();
@@ -154,7 +155,7 @@ fn a_device_is_opened_once() {
     assert_eq!(platform.driver().calls("load"), 3, "nobody had it open");
 }
 
-/// What `check_offsets` says about offsets of 9000 elements with one fault.
+/// Returns what `check_offsets` says about offsets of 9000 elements with one fault.
 fn checked(offsets: &[u32], elements: usize) -> Result<(), Error> {
     let platform = Platform::new(HostDriver::new(Settings::waves(1)));
     let (gpu, stream) = open(&platform);
@@ -190,7 +191,7 @@ fn checked_offsets_say_what_the_host_would_say() {
     for (offsets, elements) in cases {
         let want = lockstep_core::ragged::check_offsets("cu_seqlens", &offsets, elements, "tokens");
         let want = match want {
-            // The host looks at the last offset after all others, the device at the first fault.
+            // The host checks the last offset after all others; the device reports the first fault.
             Err(Argument::Empty { argument, .. }) => {
                 Err(Argument::Empty { argument, expected: "at least one row: [0, n]" })
             }

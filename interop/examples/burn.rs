@@ -1,4 +1,5 @@
-//! A small policy learns by a recipe, in burn: `cargo run --release -p lockstep-interop --features burn-flex --example burn [RECIPE]`.
+//! Trains a small policy with a recipe, in burn: `cargo run --release -p lockstep-interop --features
+//! burn-flex --example burn [RECIPE]`.
 
 mod bandit;
 
@@ -14,7 +15,7 @@ fn main() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Mean reward of the first batch and of the last.
+/// Returns the mean rewards of the first and the last batch.
 fn learn(recipe: &str) -> anyhow::Result<[f32; 2]> {
     let (device, recipe) = (Device::cpu(), Recipe::named(recipe)?);
     let on = Burn::flex().autodiff();

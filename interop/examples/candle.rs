@@ -1,4 +1,5 @@
-//! A small policy learns by a recipe, in candle: `cargo run --release -p lockstep-interop --features candle --example candle [RECIPE]`.
+//! Trains a small policy with a recipe, in candle: `cargo run --release -p lockstep-interop --features candle
+//! --example candle [RECIPE]`.
 
 mod bandit;
 
@@ -13,7 +14,7 @@ fn main() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Mean reward of the first batch and of the last.
+/// Returns the mean rewards of the first and the last batch.
 fn learn(recipe: &str) -> anyhow::Result<[f32; 2]> {
     let (device, recipe) = (Device::cpu(), Recipe::named(recipe)?);
     let logits = Var::zeros((bandit::PROMPTS, bandit::WORDS), candle_core::DType::F32, &Candle::Cpu)?;

@@ -1,24 +1,28 @@
-//! burn 0.22: the loss out of burn's own differentiable operations, on whatever device it runs.
+//! burn 0.22: the loss, built from burn's own differentiable operations on any burn device.
 
 use crate::policy::Tokens;
 use crate::{Error, Loss, Policy, policy};
 use burn_tensor::{DType, FloatDType, Tensor, TensorData};
 use lockstep::{Credit, Device, Recipe, Rollouts};
 
-/// The loss of a batch and, where the recipe has a critic, its loss, `[1]` each; `backward` of either goes on from the tensors in
-/// `policy`, whose values take the place of the columns `logp`, `entropy` and `values`.
+/// Computes the loss of a batch and, if the recipe has a critic, the critic's loss, each of shape `[1]`.
 ///
-/// `policy` is the log-probabilities, `&Tensor`, or a [`Policy`], all `[N]` or `[B, T]`. F16, BF16 and F64 are cast to F32 in the graph,
-/// so that their gradient comes back in their own type. Loss and dL/dlogp have the bits of [`Recipe::loss`]; times another upstream
-/// gradient they are rounded once.
+/// `backward` of either continues into the tensors in `policy`, whose values replace the columns `logp`,
+/// `entropy` and `values`. `policy` is the log-probabilities, `&Tensor`, or a [`Policy`]; all tensors are
+/// `[N]` or `[B, T]`. F16, BF16 and F64 are cast to F32 in the graph, so that gradients come back in their
+/// own type. Loss and dL/dlogp have the bits of [`Recipe::loss`]; with another upstream gradient than 1, the
+/// product is rounded once.
 ///
-/// `device` is where Lockstep computes; it changes no bit. burn gives no address of its memory: on a GPU of burn's this waits, reads these
-/// tensors (4 bytes a token) and writes their gradients back (4 bytes a token).
+/// `device` is where Lockstep computes; it changes no bit. burn does not expose addresses of its memory: for
+/// tensors on a GPU, this waits, reads them (4 bytes a token) and writes their gradients back (4 bytes a
+/// token).
 ///
-/// Errors: what [`Recipe::loss`] refuses; a tensor of another shape, a quantised one, one that burn cannot read (name); a tensor that a
-/// term of the recipe needs, or that none reads.
+/// Errors: what [`Recipe::loss`] refuses; a tensor of another shape, a quantised one, or one that burn cannot
+/// read (by name); a tensor that a term of the recipe needs but that is missing, or one that no term reads.
 ///
-/// How: L + Σ coef·(logp − logp′), where logp′ is logp detached. The sum is 0, whatever the numbers, and its gradient is coef.
+/// The loss is L + Σ coef·(logp − logp′), where logp′ is logp detached. The sum is 0, whatever the
+/// numbers, and its gradient is coef.
+/// and its gradient is coef.
 pub fn loss<'a, const D: usize>(
     recipe: &Recipe,
     device: &Device,

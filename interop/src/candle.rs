@@ -5,21 +5,23 @@ use crate::{Error, Loss, Policy, policy};
 use candle_core::{CpuStorage, CustomOp1, DType, Layout, Shape, Tensor};
 use lockstep::{Credit, Device, Recipe, Rollouts};
 
-/// The loss of a batch and, where the recipe has a critic, its loss; `backward` of either goes on from the tensors in `policy`, whose
-/// values take the place of the columns `logp`, `entropy` and `values`.
+/// Computes the loss of a batch and, if the recipe has a critic, the critic's loss.
 ///
-/// `policy` is the log-probabilities, `&Tensor`, or a [`Policy`], all `[N]` or `[B, T]`, with any strides. F16, BF16 and F64 are cast to
-/// F32 in the graph, so that their gradient comes back in their own type. Loss and dL/dlogp have the bits of [`Recipe::loss`]; times
-/// another upstream gradient they are rounded once.
+/// `backward` of either continues into the tensors in `policy`, whose values replace the columns `logp`,
+/// `entropy` and `values`. `policy` is the log-probabilities, `&Tensor`, or a [`Policy`]; all tensors are
+/// `[N]` or `[B, T]`, with any strides. F16, BF16 and F64 are cast to F32 in the graph, so that gradients
+/// come back in their own type. Loss and dL/dlogp have the bits of [`Recipe::loss`]; with another upstream
+/// gradient than 1, the product is rounded once.
 ///
 /// `device` is where Lockstep computes; it changes no bit.
 ///
-/// Errors: what [`Recipe::loss`] refuses; a tensor of another shape, of integers, or on a GPU (name); a tensor that a term of the recipe
-/// needs, or that none reads.
+/// Errors: what [`Recipe::loss`] refuses; a tensor of another shape, of integers, or on a GPU (by name); a
+/// tensor that a term of the recipe needs but that is missing, or one that no term reads.
 ///
-/// candle's CUDA and Metal tensors are refused, not copied behind your back: `tensor.to_device(&candle_core::Device::Cpu)` does it and
-/// keeps the gradient. There is no CUDA pass because candle builds for CUDA with nvcc only, which this workspace does without; a
-/// [plan](lockstep::plan) over device memory needs no copy.
+/// candle's CUDA and Metal tensors are refused rather than copied implicitly:
+/// `tensor.to_device(&candle_core::Device::Cpu)` copies and keeps the gradient. There is no CUDA pass,
+/// because candle builds for CUDA only with nvcc, which this workspace does without; a [plan](lockstep::plan)
+/// over device memory needs no copy.
 pub fn loss<'a>(
     recipe: &Recipe,
     device: &Device,
@@ -61,7 +63,8 @@ impl Tokens for Tensor {
     }
 }
 
-/// A number and its gradient. One pass over borrowed columns made both, before the op, because an op owns what it holds.
+/// A loss and its gradient. One pass over borrowed columns computed both before the op runs, because an op
+/// owns its data.
 struct ClosedForm {
     value: f32,
     gradient: Tensor,

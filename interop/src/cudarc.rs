@@ -42,8 +42,8 @@ use std::fmt;
 use std::ops::Deref;
 use std::ptr::{with_exposed_provenance, with_exposed_provenance_mut};
 
-/// cudarc's stream as a [`Queue`], and what a call over it borrows: to be dropped when everything is enqueued, for cudarc then records
-/// what the stream reads and writes.
+/// cudarc's stream as a [`Queue`], with what a call on it borrows. Drop it once everything is enqueued:
+/// cudarc then records what the stream reads and writes.
 pub struct OnStream<'a> {
     stream: &'a CudaStream,
     queue: Queue,
@@ -57,7 +57,8 @@ impl fmt::Debug for OnStream<'_> {
 }
 
 impl<'a> OnStream<'a> {
-    /// The queue of a stream of `device`, which has Lockstep's kernels: open it once and keep it.
+    /// Creates a queue on a stream of `device`. The device holds Lockstep's loaded kernels: open it once and
+    /// keep it.
     ///
     /// Errors: a stream of another device, or of a context that is not the device's primary one.
     pub fn new(device: &'a Device, stream: &'a CudaStream) -> Result<Self, Error> {
@@ -70,23 +71,26 @@ impl<'a> OnStream<'a> {
             let expected = "a stream of the device's primary context (`CudaContext::new`)";
             return Err(Error::argument("stream", expected, "one of another context"));
         }
-        // SAFETY: a stream of this device's primary context, which is borrowed for as long as the queue is there.
+        // SAFETY: a stream of this device's primary context, borrowed for as long as the queue exists.
         let queue = unsafe { device.queue_on(stream.cu_stream().cast())? };
         Ok(OnStream { stream, queue, lent: Vec::new() })
     }
 
-    /// Memory that launches read: a `CudaSlice` or `CudaView`. The stream waits for what others write there.
+    /// Lends memory for launches to read: a `CudaSlice` or `CudaView`. The stream waits for others' writes to
+    /// it.
     ///
     /// Errors: memory of another device.
     pub fn read<T: ColumnElement>(&mut self, memory: &'a impl DevicePtr<T>) -> Result<In<'a, T>, Error> {
         self.same_device(memory.stream())?;
         let (first, lent) = memory.device_ptr(self.stream);
         self.lent.push(lent);
-        // SAFETY: cudarc's memory of this device, borrowed for 'a; its elements are numbers, of which every byte may be read.
+        // SAFETY: cudarc's memory of this device, borrowed for 'a; its elements are numbers, for which every
+        // byte is valid.
         Ok(unsafe { view(first, memory.len()) })
     }
 
-    /// Memory that launches write: a `CudaSlice` or `CudaViewMut`. The stream waits for what others read and write there.
+    /// Lends memory for launches to write: a `CudaSlice` or `CudaViewMut`. The stream waits for others' reads
+    /// and writes of it.
     ///
     /// Errors: memory of another device.
     pub fn write<T: ColumnElement>(
@@ -97,7 +101,7 @@ impl<'a> OnStream<'a> {
         let len = memory.len();
         let (first, lent) = memory.device_ptr_mut(self.stream);
         self.lent.push(lent);
-        // SAFETY: cudarc's memory of this device, borrowed for 'a and for nobody else.
+        // SAFETY: cudarc's memory of this device, borrowed exclusively for 'a.
         Ok(unsafe { view_mut(first, len) })
     }
 
@@ -110,7 +114,7 @@ impl<'a> OnStream<'a> {
     }
 }
 
-/// [`Plan::enqueue`], [`Plan::alarms`] and [`Queue::launch`] take it.
+/// For calls that take a `Queue`: [`Plan::enqueue`], [`Plan::alarms`] and [`Queue::launch`].
 impl Deref for OnStream<'_> {
     type Target = Queue;
 
@@ -119,9 +123,9 @@ impl Deref for OnStream<'_> {
     }
 }
 
-/// What a plan put into its workspace under a name, where it lies: no copy.
+/// Returns a view of the result `name` in the plan's workspace, without a copy.
 ///
-/// Errors: a result that the plan does not have, or of another type; a workspace that is too small.
+/// Errors: a result that the plan does not have, or one of another type; a workspace that is too small.
 pub fn result<'a, T: ColumnElement>(
     plan: &Plan,
     workspace: &'a CudaSlice<u8>,
@@ -136,7 +140,7 @@ pub fn result<'a, T: ColumnElement>(
     }
     let bytes = slot.offset..slot.offset + slot.len * slot.element.bytes();
     let expected = bytes.end;
-    // SAFETY: numbers, which have no forbidden bytes, at a multiple of 256.
+    // SAFETY: numbers, for which every bit pattern is valid, at a multiple of 256 bytes.
     let numbers = workspace.try_slice(bytes).and_then(|bytes| unsafe { bytes.transmute::<T>(slot.len) });
     numbers.ok_or_else(|| {
         let got = format!("{} bytes", workspace.len());
@@ -144,7 +148,7 @@ pub fn result<'a, T: ColumnElement>(
     })
 }
 
-/// A view of `len` elements at a raw address of cudarc's driver bindings.
+/// Returns a view of `len` elements at a raw address of cudarc's driver bindings.
 ///
 /// # Safety
 /// Those of [`In::from_raw`].
@@ -153,7 +157,7 @@ pub unsafe fn view<'a, T: Copy>(first: CUdeviceptr, len: usize) -> In<'a, T> {
     unsafe { In::from_raw(with_exposed_provenance(first as usize), len) }
 }
 
-/// The same for writing.
+/// Returns a writable view of `len` elements at a raw address of cudarc's driver bindings.
 ///
 /// # Safety
 /// Those of [`Out::from_raw`].

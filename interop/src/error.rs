@@ -1,13 +1,13 @@
-//! Every way in which a call can be refused.
+//! The errors with which a call is refused.
 
 /// A refused call.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// A column, the credit, the recipe or the device: what Lockstep says.
+    /// Lockstep refused a column, the credit, the recipe or the device.
     #[error(transparent)]
     Lockstep(#[from] lockstep::Error),
-    /// A tensor or a piece of memory that is not what the call takes.
+    /// A tensor or piece of memory that the call does not accept.
     #[error("{argument}: expected {expected}, got {got}")]
     Argument {
         /// Its name.
@@ -17,11 +17,11 @@ pub enum Error {
         /// What it is.
         got: String,
     },
-    /// What candle says.
+    /// An error from candle.
     #[cfg(feature = "candle")]
     #[error(transparent)]
     Candle(#[from] candle_core::Error),
-    /// What burn says: a tensor could not be read.
+    /// An error from burn: a tensor could not be read.
     #[cfg(feature = "burn")]
     #[error("burn: {0}")]
     Burn(String),

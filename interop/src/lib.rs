@@ -1,5 +1,5 @@
-//! **Lockstep in Rust trainers**: one function makes the loss of a recipe a tensor that candle or burn differentiates, and a plan
-//! runs over memory of cudarc, on its stream.
+//! **Lockstep in Rust trainers**: one function turns a recipe's loss into a tensor that candle or burn
+//! differentiates, and a plan runs over cudarc's memory, on its stream.
 //!
 //! | feature | module | what it takes |
 //! |---|---|---|
@@ -7,8 +7,9 @@
 //! | `burn` | `burn` | burn 0.22, tensors of any device |
 //! | `cudarc` | `cudarc` | cudarc 0.19: `CudaSlice`, `CudaView`, `CUdeviceptr`, `CudaStream` |
 //!
-//! Nothing is on by default. Other bindings of CUDA and HIP need no feature: their buffers are addresses, which
-//! [`In::from_raw`](lockstep::core::ragged::In::from_raw) and [`Views::from_raw`](lockstep::Views::from_raw) take.
+//! No feature is on by default. Other bindings of CUDA and HIP need none: their buffers are addresses, which
+//! [`In::from_raw`](lockstep::core::ragged::In::from_raw) and [`Views::from_raw`](lockstep::Views::from_raw)
+//! accept.
 #![cfg_attr(
     feature = "candle",
     doc = r#"

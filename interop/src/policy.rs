@@ -1,17 +1,17 @@
-//! What candle and burn share: the tensors that a gradient goes to, their shapes, the call.
+//! The parts that candle and burn share: the tensors that receive gradients, their shapes, and the call.
 
 use crate::Error;
 use std::ops::Deref;
 
-/// The tensors that a gradient goes to, all of one shape: `[N]`, packed like the columns of the rollouts, or `[B, T]`, whose rows are
-/// the sequences ([`padded`]).
+/// The tensors that receive gradients, all of one shape: `[N]`, packed like the columns of the rollouts, or
+/// `[B, T]`, with one sequence per row ([`padded`]).
 #[derive(Debug)]
 pub struct Policy<'a, T> {
-    /// Log-probabilities under the policy that is trained, in nats: column `logp`.
+    /// Log-probabilities under the policy being trained, in nats: column `logp`.
     pub logp: &'a T,
-    /// Entropies of its distributions, in nats: column `entropy`. Needed where the recipe has an entropy term.
+    /// Entropies of its distributions, in nats: column `entropy`. Required if the recipe has an entropy term.
     pub entropy: Option<&'a T>,
-    /// Values by the critic that is trained: column `values`. Needed where the recipe has a value loss.
+    /// Values by the critic being trained: column `values`. Required if the recipe has a value loss.
     pub values: Option<&'a T>,
 }
 
@@ -22,21 +22,24 @@ impl<T> Clone for Policy<'_, T> {
 }
 impl<T> Copy for Policy<'_, T> {}
 
-/// Log-probabilities alone.
+/// Converts log-probabilities to a policy without entropies or values.
 impl<'a, T> From<&'a T> for Policy<'a, T> {
     fn from(logp: &'a T) -> Self {
         Policy { logp, entropy: None, values: None }
     }
 }
 
-/// A loss that the framework differentiates. It derefs to Lockstep's own: `coef`, `metrics`, `row_loss`, ….
+/// A loss that the framework differentiates. Derefs to Lockstep's own loss: `coef`, `metrics`, `row_loss`,
+/// ….
 #[derive(Debug)]
 pub struct Loss<T> {
-    /// Policy, KL and entropy terms, a scalar of binary32: its gradient is dL/dlogp to `logp` and dL/dH to `entropy`.
+    /// Policy, KL and entropy terms, a binary32 scalar. Its gradients are dL/dlogp for `logp` and dL/dH for
+    /// `entropy`.
     pub loss: T,
-    /// The critic's loss, where the recipe has one; its gradient goes to `values`. Not a part of `loss`: add it, or step the critic on its own.
+    /// The critic's loss, if the recipe has one; its gradient goes to `values`. It is not part of `loss`: add
+    /// it, or step the critic on its own.
     pub value_loss: Option<T>,
-    /// What [`Recipe::loss`](lockstep::Recipe::loss) returned.
+    /// The result of [`Recipe::loss`](lockstep::Recipe::loss).
     pub terms: lockstep::Loss,
 }
 
@@ -48,7 +51,8 @@ impl<T> Deref for Loss<T> {
     }
 }
 
-/// `cu_seqlens` of `[rows, tokens]`: a padded batch is one whose sequences all have the same length. Padding is 0 in column `loss_mask`.
+/// Returns the `cu_seqlens` of a padded batch of shape `[rows, tokens]`, whose sequences all have the same
+/// length. Mark padding with 0 in column `loss_mask`.
 ///
 /// Errors: more tokens than offsets can count.
 ///
@@ -73,21 +77,21 @@ mod of_tensors {
     use crate::Error;
     use lockstep::{Call, Column, Credit, Device, Recipe, Rollouts};
 
-    /// A tensor of tokens of some framework.
+    /// A framework's tensor of tokens.
     pub(crate) trait Tokens: Sized {
-        /// A number that the framework differentiates.
+        /// A scalar that the framework differentiates.
         type Scalar;
 
-        /// Lengths of its axes.
+        /// Returns the lengths of its axes.
         fn lengths(&self) -> Vec<usize>;
 
-        /// The same in binary32, in the graph, and its values on the host.
+        /// Returns the tensor in binary32, in the graph, and its values on the host.
         fn read(&self, argument: &'static str) -> Result<(Self, Vec<f32>), Error>;
 
-        /// `value`, whose gradient for these tokens is `gradient`.
+        /// Returns `value` as a scalar whose gradient for these tokens is `gradient`.
         fn closed_form(&self, value: f32, gradient: &[f32]) -> Result<Self::Scalar, Error>;
 
-        /// The sum of two.
+        /// Returns the sum of two scalars.
         fn add(one: Self::Scalar, other: Self::Scalar) -> Result<Self::Scalar, Error>;
     }
 
@@ -122,7 +126,7 @@ mod of_tensors {
         let Some(mut loss) = closed_form(0, terms.loss, Some(&terms.coef))? else {
             return Err(lockstep::Error::Recipe("the loss was asked for, but not computed".into()).into());
         };
-        // The term is in the loss already: what is added is its gradient.
+        // The loss already includes the term's value, so only its gradient is added.
         if let Some(term) = closed_form(1, Some(0.0), terms.entropy.as_ref().map(|term| &term.coef[..]))? {
             loss = T::add(loss, term)?;
         }
@@ -131,7 +135,7 @@ mod of_tensors {
         Ok(Loss { loss, value_loss, terms })
     }
 
-    /// Whether a tensor holds the tokens of the batch.
+    /// Returns an error unless a tensor holds the tokens of the batch.
     fn check_shape(argument: &'static str, shape: &[usize], rollouts: &Rollouts<'_>) -> Result<(), Error> {
         let batch = rollouts.batch()?;
         let (tokens, sequences) = (batch.tokens(), batch.sequences());
@@ -151,7 +155,7 @@ mod of_tensors {
         Err(Error::argument(argument, expected, format!("shape {shape:?}")))
     }
 
-    /// The call, with values of these tensors in place of the columns.
+    /// Calls Lockstep with the tensors' values in place of the columns.
     fn compute(
         recipe: &Recipe,
         device: &Device,

@@ -1,4 +1,4 @@
-//! burn: losses and gradients have the bits of Rust's own calls; what is wrong is named.
+//! burn: losses and gradients have the bits of Rust's own calls, and errors name what is wrong.
 
 mod recipes;
 
@@ -16,7 +16,7 @@ fn floats<const D: usize>(tensor: Tensor<D>) -> Vec<f32> {
     tensor.cast(FloatDType::F32).into_data().try_into_vec().unwrap()
 }
 
-/// The loss of leaves by way of `view`, and gradients with respect to the leaves.
+/// Computes the loss of leaves through `view`, and the gradients with respect to the leaves.
 fn framework<const D: usize>(case: &Case, scale: f32, view: impl Fn(Tensor<1>) -> Tensor<D>) -> Got {
     let leaves = case.tensors.each_ref().map(|values| values.as_deref().map(leaf));
     let tensors = leaves.clone().map(|leaf| leaf.map(&view));

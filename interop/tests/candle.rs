@@ -1,4 +1,4 @@
-//! candle: losses and gradients have the bits of Rust's own calls; what is wrong is named.
+//! candle: losses and gradients have the bits of Rust's own calls, and errors name what is wrong.
 
 mod recipes;
 
@@ -19,7 +19,7 @@ fn scalar(tensor: &Tensor) -> f32 {
     tensor.to_scalar().unwrap()
 }
 
-/// The loss of leaves by way of `view`, and gradients with respect to the leaves.
+/// Computes the loss of leaves through `view`, and the gradients with respect to the leaves.
 fn framework(case: &Case, scale: f32, view: impl Fn(&Tensor) -> Tensor) -> Got {
     let leaves = case.tensors.each_ref().map(|values| values.as_deref().map(var));
     let tensors = leaves.each_ref().map(|leaf| leaf.as_ref().map(|leaf| view(leaf)));
@@ -68,7 +68,7 @@ fn other_floats_get_gradients_of_their_own() {
         let out = candle::loss(&recipe, &Device::cpu(), &rollouts.view(), &credit, leaf.as_tensor()).unwrap();
         let gradient = out.loss.backward().unwrap().remove(&leaf).unwrap();
         assert_eq!((gradient.dtype(), out.loss.dtype()), (of, DType::F32));
-        // The loss of the rounded numbers, its gradient rounded.
+        // The loss of the rounded numbers, with a rounded gradient.
         let logp = floats(&leaf);
         let view = lockstep::Rollouts { logp: Some(&logp), ..rollouts.view() };
         let own = recipe.loss(&Device::cpu(), &view, &credit).unwrap();
@@ -78,7 +78,7 @@ fn other_floats_get_gradients_of_their_own() {
     }
 }
 
-/// A refusal, in words.
+/// Returns the message of a refused call.
 fn refused(case: &Case, rollouts: &RolloutsBuf, policy: Policy<'_, Tensor>) -> String {
     let out: Result<Loss<Tensor>, Error> =
         candle::loss(&case.recipe, &Device::cpu(), &rollouts.view(), &case.credit, policy);
@@ -114,7 +114,7 @@ fn a_term_without_its_tensor_is_refused() {
     let mut refusals = 0;
     for case in cases.filter(|case| case.tensors[1..].iter().any(Option::is_some)) {
         let logp = var(case.tensors[0].as_deref().unwrap());
-        // The columns are there: what is missing is where the gradient goes.
+        // The columns are present: what is missing is the tensor that receives the gradient.
         let [_, entropy, values] = case.tensors.clone();
         let rollouts = RolloutsBuf { entropy, values, ..case.rollouts.clone() };
         if case.expected.entropy.is_some() || case.expected.value.is_some() {

@@ -1,7 +1,7 @@
-//! Plans over cudarc's memory, on cudarc's streams: the bits of the two calls on the CPU.
+//! Plans over cudarc's memory, on cudarc's streams, give the bits of the two calls on the CPU.
 //!
-//! They need a CUDA driver, a real one or the emulated one:
-//! `LOCKSTEP_EMULATOR='devices=2' cargo xtask emulate cuda -- cargo test --release -p lockstep-interop --features cudarc --test cudarc -- --ignored`
+//! They need a CUDA driver, a real one or the emulated one: `LOCKSTEP_EMULATOR='devices=2' cargo xtask
+//! emulate cuda -- cargo test --release -p lockstep-interop --features cudarc --test cudarc -- --ignored`
 
 use ::cudarc::driver::{CudaContext, CudaSlice, CudaStream, DevicePtr, DevicePtrMut};
 use lockstep::core::ragged::{In, Out};
@@ -35,7 +35,7 @@ macro_rules! columns {
 }
 lockstep::for_each_column!(columns);
 
-/// A random batch of a recipe, what the two calls say of it on the CPU, and the plan of both.
+/// Returns a random batch of a recipe, the results of the two calls on the CPU, and the plan of both.
 fn batch(name: &str) -> Result<(RolloutsBuf, (Credit, Loss), Plan)> {
     let recipe = Recipe::named(name)?;
     let rollouts = synthetic::rollouts(&recipe, 8, 96, 1)?;
@@ -50,7 +50,7 @@ fn bits(values: &[f32]) -> Vec<u32> {
     values.iter().map(|x| x.to_bits()).collect()
 }
 
-/// Whether the workspace of a plan holds the CPU's results.
+/// Checks that a plan's workspace holds the CPU's results.
 fn check(
     plan: &Plan,
     workspace: &CudaSlice<u8>,
@@ -66,7 +66,7 @@ fn check(
     if let Some(term) = &loss.value {
         assert_eq!(bits(&floats("value_gradient")?), bits(&term.gradient), "{name}");
     }
-    // What filtering takes away is 0 in the credit, and not looked at in a plan.
+    // Tokens that filtering removes are 0 in the credit and unspecified in a plan.
     if credit.keep.is_empty() {
         assert_eq!(bits(&floats("advantage")?), bits(&credit.advantage), "{name}");
     }
@@ -103,7 +103,7 @@ fn streams_wait_for_each_other() -> Result<()> {
     let (rollouts, both, plan) = batch("dapo")?;
     let mut uploaded = Uploaded::new(&first, &rollouts)?;
     let source = uploaded.logp.take().unwrap();
-    // What the plan reads comes from work that is only queued on the other stream.
+    // The plan reads the result of work that is only queued on the other stream.
     let mut logp = first.alloc_zeros::<f32>(96)?;
     first.memcpy_dtod(&source, &mut logp)?;
     uploaded.logp = Some(logp);
@@ -115,7 +115,7 @@ fn streams_wait_for_each_other() -> Result<()> {
         // SAFETY: as above.
         unsafe { plan.enqueue(&on, &columns, None, into)? };
     }
-    // And what overwrites it waits for the plan.
+    // Work that overwrites it waits for the plan.
     first.memset_zeros(uploaded.logp.as_mut().unwrap())?;
     first.synchronize()?;
     check(&plan, &workspace, &both, &second)
@@ -137,7 +137,7 @@ fn raw_addresses_and_alarms() -> Result<()> {
             let mut on = OnStream::new(&device, &stream)?;
             let logp = uploaded.logp.as_ref().unwrap().device_ptr(&stream).0;
             let memory = workspace.device_ptr_mut(&stream).0;
-            // SAFETY: addresses and lengths of slices that live longer; else as above.
+            // SAFETY: addresses and lengths of slices that live longer; otherwise as above.
             unsafe {
                 let logp: In<'_, f32> = view(logp, 96);
                 let memory = || -> Out<'_, u8> { view_mut(memory, bytes) };
@@ -169,7 +169,7 @@ fn what_is_wrong_is_named() -> Result<()> {
     let small = refused(result::<f64>(&plan, &workspace, "loss").map(drop));
     assert!(small.contains("workspace") && small.contains("512"), "{small}");
 
-    // A context that cudarc does not take for the primary one.
+    // A context that cudarc does not recognise as the primary one.
     // SAFETY: the primary context, which stays: the second owner is never dropped.
     let foreign = unsafe { CudaContext::from_raw_context(0, context.cu_device(), context.cu_ctx())? };
     let of_foreign = foreign.default_stream();

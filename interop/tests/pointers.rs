@@ -1,6 +1,6 @@
-//! Buffers of bindings that only build beside a vendor's SDK, by their shape: `cust` 0.3 (`DevicePointer<T>`, around a `u64`) and HIP
-//! (`hipDeviceptr_t`, a `void *`). A CPU's queue takes addresses as a GPU's does, so the plan runs over them and must give the bits
-//! of the two calls.
+//! Buffers shaped like those of bindings that build only with a vendor's SDK: `cust` 0.3 (`DevicePointer<T>`,
+//! around a `u64`) and HIP (`hipDeviceptr_t`, a `void *`). A CPU's queue takes addresses as a GPU's does, so
+//! the plan runs over them and must give the bits of the two calls.
 
 use lockstep::core::ragged::{In, Out};
 use lockstep::plan::{Calls, Capacity, Plan};
@@ -8,7 +8,7 @@ use lockstep::{Column, Device, Loss, Outputs, Recipe, RolloutsBuf, Views, synthe
 use std::ffi::c_void;
 use std::marker::PhantomData;
 
-/// As in `cust_core`: what `DeviceBuffer::as_device_ptr` returns.
+/// As in `cust_core`: the type that `DeviceBuffer::as_device_ptr` returns.
 #[repr(transparent)]
 struct DevicePointer<T> {
     ptr: u64,
@@ -30,7 +30,7 @@ impl<T> DevicePointer<T> {
 #[allow(non_camel_case_types)]
 type hipDeviceptr_t = *mut c_void;
 
-/// A batch, what the two calls say of it, and a plan.
+/// Returns a batch, the result of the two calls, and a plan.
 fn batch() -> (RolloutsBuf, Loss, Plan) {
     let recipe = Recipe::named("dapo").unwrap();
     let rollouts = synthetic::rollouts(&recipe, 8, 100, 7).unwrap();
@@ -41,7 +41,7 @@ fn batch() -> (RolloutsBuf, Loss, Plan) {
     (rollouts, loss, plan)
 }
 
-/// dL/dlogp of a plan over these columns.
+/// Returns dL/dlogp of a plan over these columns.
 fn coef(plan: &Plan, columns: &Views<'_>) -> Vec<f32> {
     let (device, mut coef) = (Device::cpu(), vec![0.0_f32; plan.capacity().tokens]);
     // SAFETY: a CPU has no stream; columns are memory of this process; the workspace is ours and zeroed.
@@ -84,7 +84,7 @@ fn pointers_of_hip_by_column() {
         let values = values.as_deref()?;
         Some((values.as_ptr().cast_mut().cast(), values.len()))
     }
-    // SAFETY: each address is that of so many elements of its column's type.
+    // SAFETY: each address is that of as many elements of its column's type.
     let columns = unsafe {
         Views::from_raw(|column| {
             let (at, len) = match column {

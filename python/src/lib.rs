@@ -1,5 +1,6 @@
-//! The native module of the Python package: recipes, devices and plans. Memory is Python's: addresses come in, results lie in a workspace
-//! that the caller allocated. What is safe to pass is decided in `lib/lockstep/columns.py`, the one place that takes addresses of arrays.
+//! The native module of the Python package: recipes, devices and plans. Python owns the memory: addresses
+//! come in, and results go to a workspace that the caller allocated. `lib/lockstep/columns.py` decides what
+//! is safe to pass; it is the only place that takes addresses of columns.
 
 mod ops;
 mod prepared;
@@ -14,10 +15,10 @@ use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use std::ffi::c_void;
 
-// A class of Python's, whose attributes type checkers know.
+// A Python class, so that type checkers know its attributes.
 pyo3::import_exception!(lockstep._error, LockstepError);
 
-/// An error as Python's exception.
+/// Converts an error to the Python exception.
 fn refused(error: Error) -> PyErr {
     let (argument, index) = match &error {
         Error::Argument(argument) => (Some(argument.argument()), argument.index()),
@@ -135,7 +136,7 @@ impl PyDevice {
 struct PyPlan {
     plan: Plan,
     reads: Columns,
-    /// Where loss and value loss lie.
+    /// Locations of the loss and the value loss.
     losses: [Option<Slot>; 2],
 }
 
@@ -145,7 +146,8 @@ type Place = (usize, usize);
 type CreditPlaces = (Place, bool, Option<Place>, Option<Place>, Option<Place>);
 
 fn view<T: Copy>((at, len): Place) -> In<'static, T> {
-    // SAFETY: `lib/lockstep/columns.py` has looked at type, device and contiguity, and holds the array until the call returns.
+    // SAFETY: `lib/lockstep/columns.py` has checked type, device and contiguity, and holds the array until
+    // the call returns.
     unsafe { In::from_raw(at as *const T, len) }
 }
 
@@ -216,7 +218,8 @@ impl PyPlan {
                 }
             }
             let credit = credit.map(credit_views);
-            // SAFETY: as for `view`; the workspace is as long as said, and nobody else's until the call, or the stream, is through.
+            // SAFETY: as for `view`; the workspace has the stated length, and nobody else uses it until the
+            // call, or the stream, is done.
             unsafe {
                 let columns = Views::from_raw(|column| places[column as usize]);
                 let queue = device.0.queue_on(stream as *mut c_void)?;
@@ -257,7 +260,7 @@ fn metrics<'py>(
     named(py, &Metrics::new(tokens, &sums, maxima))
 }
 
-/// Metrics by name.
+/// Converts metrics to a dict by name.
 fn named<'py>(py: Python<'py>, metrics: &Metrics) -> PyResult<Bound<'py, PyDict>> {
     let by_name = PyDict::new(py);
     for (name, value) in metrics.named() {
@@ -281,7 +284,7 @@ fn names() -> Vec<&'static str> {
 }
 
 /// The native module of `lockstep`: what its modules in Python call.
-// Declared, not filled by a function: so its stub can be made of it (python/README.md).
+// Declared inline rather than filled by a function, so that its stub can be generated (python/README.md).
 #[pymodule(gil_used = false)]
 mod _native {
     #[pymodule_export]

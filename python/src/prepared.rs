@@ -1,4 +1,5 @@
-//! The loss of a batch like the last one: what a small loss costs is the Python around it, so that all of it that repeats is here.
+//! The loss of a batch like the previous one. The cost of a small loss is the Python around it, so everything
+//! that repeats is done here.
 
 use crate::{PyDevice, PyPlan, credit_views, refused};
 use lockstep::Views;
@@ -9,7 +10,7 @@ use pyo3::types::{PyDict, PyString, PyTuple};
 use std::cell::RefCell;
 use std::ffi::c_void;
 
-/// A tensor of the CPU that `plan` takes as it is.
+/// Description of a CPU tensor that `plan` accepts as it is.
 struct Expected {
     dtype: Py<PyAny>,
     shape: Py<PyAny>,
@@ -22,7 +23,7 @@ impl Expected {
         Ok(Expected { dtype, shape, len: tensor.call_method0("numel")?.extract()? })
     }
 
-    /// Its address, if it is such a tensor.
+    /// Returns its address and length, if the tensor matches.
     fn place(&self, tensor: &Bound<'_, PyAny>) -> PyResult<Option<(usize, usize)>> {
         let py = tensor.py();
         let same = tensor.getattr(intern!(py, "dtype"))?.is(&self.dtype)
@@ -41,11 +42,11 @@ impl Expected {
 pub(crate) struct PyPrepared {
     plan: Py<PyPlan>,
     device: Py<PyDevice>,
-    /// Columns: number, where it is read, name, tensor.
+    /// Columns: number if it is read, name, expected tensor.
     columns: Vec<(Option<usize>, Py<PyString>, Expected)>,
-    /// Offsets that the batch was given: number, address, elements.
+    /// Offsets that were added to the batch: number, address, elements.
     added: Vec<(usize, usize, usize)>,
-    /// What they are kept alive by.
+    /// Keeps the added offsets alive.
     _kept: Py<PyAny>,
     credit: [Option<Expected>; 4],
     per_token: bool,
@@ -119,8 +120,9 @@ impl PyPrepared {
                     block.resize(words, 0);
                 }
                 let credit = credit_views((advantage, self.per_token, loss_mask, weights, returns));
-                // SAFETY: each tensor has the type and length that `Expected` says and lies in one piece in the host's memory; the caller holds them
-                // and `coef`, as long as `logp`. The block is this thread's.
+                // SAFETY: each tensor has the type and length that `Expected` states and is contiguous in
+                // host memory; the caller holds the tensors and `coef`, which is as long as `logp`. The block
+                // is this thread's.
                 unsafe {
                     let columns = Views::from_raw(|column| {
                         places[column as usize].map(|(at, len)| (at as *const c_void, len))

@@ -1,4 +1,5 @@
-//! What ranks know together: exact totals of a loss, exact moments of values. They cross a network as bytes or as limbs.
+//! State that ranks share: exact totals of a loss, exact moments of values. They cross a network as bytes or
+//! as limbs.
 
 use crate::{Place, named, refused, view};
 use lockstep::core::aggregate::ExactMoments;
@@ -11,7 +12,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyByteArray, PyBytes, PyDict};
 use std::borrow::Cow;
 
-/// An array on the host.
+/// Returns an array on the host as a slice.
 fn slice<'a, T: Copy + 'static>(place: Place) -> &'a [T] {
     match place.1 {
         // The address of an empty tensor is 0.
@@ -21,7 +22,7 @@ fn slice<'a, T: Copy + 'static>(place: Place) -> &'a [T] {
     }
 }
 
-/// A class whose values merge; `$more` are its own methods.
+/// Defines a class whose values merge; `$more` are its own methods.
 macro_rules! merging {
     ($(#[$doc:meta])* $class:ident, $name:literal, $own:ty, $none:expr, { $($more:tt)* }) => {
         $(#[$doc])*
@@ -125,10 +126,10 @@ merging! {
     }
 }
 
-/// What says how values lie on the host: whether they are per token, `cu_seqlens`, the loss mask.
+/// The layout of values on the host: whether they are per token, `cu_seqlens`, the loss mask.
 type Rows = (bool, Place, Option<Place>);
 
-/// Calls `of` with a batch and its values; a rank without rows has `none`.
+/// Calls `of` with a batch and its values; returns `none` on a rank without rows.
 fn with_rows<R>(
     (per_token, cu_seqlens, mask): Rows,
     values: Place,
@@ -172,7 +173,7 @@ merging! {
             let choice = choice(by)?;
             let whitened = py.detach(|| {
                 with_rows(rows, values, Vec::new(), |batch, values| match values {
-                    // As in a recipe: one response has no spread.
+                    // As in a recipe: a single response has no spread.
                     Advantage::PerSequence(values) if choice == WhitenChoice::Mssr && self.0.count() == 1 => {
                         Ok(values.to_vec())
                     }
@@ -183,7 +184,7 @@ merging! {
                 let says = format!("`out` has {} places for {} values", out.1, whitened.len());
                 return Err(PyValueError::new_err(says));
             }
-            // SAFETY: as for `view`; `out` is an array of its own, as long.
+            // SAFETY: as for `view`; `out` is a separate array of the same length.
             unsafe { std::ptr::copy_nonoverlapping(whitened.as_ptr(), out.0 as *mut f32, out.1) };
             Ok(())
         }

@@ -1,4 +1,4 @@
-//! AMD's HIP runtime, one call a method.
+//! AMD's HIP runtime, one call per method.
 
 use crate::error::CODES;
 use crate::module;
@@ -8,7 +8,8 @@ use lockstep_gpu::{DeviceInfo, Direction, Error, Fault, Handle, Owner, Refusal, 
 use std::ffi::{CStr, c_int, c_void};
 use std::ptr::null_mut;
 
-/// Names of the runtime, the usual one first. A system without development files has only the numbered one.
+/// Names of the runtime library, the usual one first. Systems without development files have only the
+/// numbered one.
 const NAMES: &[&str] = if cfg!(windows) {
     &["amdhip64.dll", "amdhip64_7.dll", "amdhip64_6.dll"]
 } else {
@@ -36,16 +37,16 @@ pub struct Driver(Loaded<Symbols>);
 /// Calls a function of the table: `call!(self.name(arguments))`.
 macro_rules! call {
     ($self:ident.$name:ident($($arg:expr),* $(,)?)) => {
-        // SAFETY: results go to locals of the right type that outlive the call; handles and other memory are what the
-        // contract of `Driver`'s method says, or were just returned by this runtime.
+        // SAFETY: results go to locals of the right type that outlive the call; handles and other memory
+        // satisfy the contract of `Driver`'s method, or were just returned by this runtime.
         $self.check(stringify!($name), unsafe { ($self.0.symbols.$name)($($arg),*) })
     };
 }
 
 impl Driver {
-    /// Loads the runtime, or says what was looked for.
+    /// Loads the runtime. Errors list the names that were tried.
     pub(crate) fn load() -> Result<Driver, Error> {
-        // SAFETY: the table has the arguments of hip_runtime_api.h.
+        // SAFETY: the table has the argument types of hip_runtime_api.h.
         unsafe { Loaded::open("HIP", NAMES, Symbols::load) }.map(Driver)
     }
 
@@ -53,12 +54,12 @@ impl Driver {
         if code == 0 {
             return Ok(());
         }
-        // HIP remembers the last error for whoever asks next. It was ours: the caller's program must not find it.
-        // SAFETY: no arguments.
+        // HIP remembers the last error for the next query. This one was ours, and the caller's program must
+        // not find it. SAFETY: no arguments.
         unsafe { (self.0.symbols.hipGetLastError)() };
-        // SAFETY: any number may be asked about.
+        // SAFETY: any number is accepted.
         let name = unsafe { (self.0.symbols.hipGetErrorName)(code) };
-        // SAFETY: the runtime's constant, with a NUL at its end.
+        // SAFETY: a constant of the runtime, NUL-terminated.
         let name = (!name.is_null()).then(|| unsafe { CStr::from_ptr(name) }.to_string_lossy().into_owned());
         Err(CODES.fault(function, code, name))
     }
@@ -73,19 +74,19 @@ impl Driver {
         c_int::try_from(ordinal).unwrap_or(c_int::MAX)
     }
 
-    /// The device's architecture: `gfx942`.
+    /// Returns the device's architecture, such as `gfx942`.
     fn arch(&self, device: c_int) -> Result<String, Fault> {
         let mut properties = Properties([0; _]);
         let (into, name) = ((&raw mut properties).cast(), "hipGetDeviceProperties");
         let (new, old) = (self.0.symbols.hipGetDevicePropertiesR0600, self.0.symbols.hipGetDeviceProperties);
         let Some(get) = new.or(old) else { return Ok("unknown".to_owned()) };
-        // SAFETY: the buffer is larger than any version's structure, and aligned for it.
+        // SAFETY: the buffer is larger than any version's structure, and suitably aligned.
         self.check(name, unsafe { get(into, device) })?;
         Ok(module::arch(&properties.0))
     }
 }
 
-/// Room for a `hipDeviceProp_t`: 792 bytes in ROCm 5, 1472 in ROCm 6.
+/// Space for a `hipDeviceProp_t`: 792 bytes in ROCm 5, 1472 in ROCm 6.
 #[repr(C, align(16))]
 struct Properties([u8; 16 * 1024]);
 
@@ -99,7 +100,8 @@ unsafe impl lockstep_gpu::Driver for Driver {
         self.0.file()
     }
 
-    /// A wave is a team, and a workgroup: the entry points take their row from the workgroup's number alone, a scalar.
+    /// A team is a wave, and also a workgroup: the entry points take their row from the workgroup number
+    /// alone, a scalar.
     fn shape(&self) -> Shape {
         Shape { lanes: 64, teams_per_block: 1, max_teams_per_block: 1 }
     }
@@ -115,8 +117,8 @@ unsafe impl lockstep_gpu::Driver for Driver {
         module::needed()
     }
 
-    /// Without `hipInit`, which some versions fail with `hipErrorInvalidDevice` where there is no device: every call
-    /// initialises.
+    /// Does not call `hipInit`, which in some versions fails with `hipErrorInvalidDevice` if there is no
+    /// device: every call initialises the runtime.
     fn count(&self) -> Result<usize, Fault> {
         let mut count = 0;
         call!(self.hipGetDeviceCount(&mut count))?;
@@ -137,14 +139,15 @@ unsafe impl lockstep_gpu::Driver for Driver {
         module::supports(arch)
     }
 
-    /// HIP has one context for each device, the primary one: its number stands for it, plus 1 for a handle is not null.
+    /// HIP has one context per device, the primary one. The handle is the device's number plus 1, since a
+    /// handle is not null.
     fn attach(&self, ordinal: usize) -> Result<Handle, Fault> {
         Ok(Handle(std::ptr::without_provenance_mut(ordinal + 1)))
     }
 
     unsafe fn detach(&self, _ordinal: usize, _context: Handle) {}
 
-    /// The token is the number of the device that was current, plus 1; null when it is this one.
+    /// The token is the number of the previously current device, plus 1; null if it is this device.
     unsafe fn enter(&self, ordinal: usize, _context: Handle) -> Result<Handle, Fault> {
         let (device, mut previous) = (self.device(ordinal), 0);
         call!(self.hipGetDevice(&mut previous))?;
@@ -308,7 +311,7 @@ unsafe impl lockstep_gpu::Driver for Driver {
     }
 
     fn max_layers(&self) -> u32 {
-        // What the runtime allows a grid in y.
+        // The runtime's limit for a grid in y.
         65535
     }
 
@@ -337,7 +340,7 @@ unsafe impl lockstep_gpu::Driver for Driver {
     }
 }
 
-/// What the runtime calls an address.
+/// The runtime's classification of an address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Memory {
     Unregistered,
@@ -345,7 +348,7 @@ enum Memory {
     Shared,
 }
 
-/// Reads a `hipMemoryType`, whose numbers changed with 6.0.
+/// Decodes a `hipMemoryType`, whose numbers changed with 6.0.
 fn memory_type(version: Version, kind: c_int) -> Memory {
     match (version >= Version::new(6, 0), kind) {
         (true, 0) => Memory::Unregistered,

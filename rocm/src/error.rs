@@ -1,9 +1,9 @@
-//! The runtime's codes.
+//! The runtime's error codes.
 
 use lockstep_gpu::Codes;
 
-/// After these the device is lost to this process. Most faults of a kernel do not get here: the runtime aborts the process
-/// ("Memory access fault by GPU node").
+/// Codes after which the device is lost to this process. Most kernel faults do not get here, because the
+/// runtime aborts the process ("Memory access fault by GPU node").
 const STICKY: [i32; 10] = [
     4,    // hipErrorDeinitialized: the process is shutting down
     214,  // hipErrorECCNotCorrectable
@@ -35,7 +35,7 @@ mod tests {
         assert_eq!(CODES.kind(100), Kind::NoDevice);
         assert_eq!(CODES.kind(2), Kind::OutOfMemory);
         assert_eq!([700, 719, 1053].map(|code| CODES.kind(code)), [Kind::Sticky; 3]);
-        // Out of resources, an invalid value and a code of the future leave the device alone.
+        // Out of resources, an invalid value and an unknown future code leave the device intact.
         assert_eq!([701, 1, 99_999].map(|code| CODES.kind(code)), [Kind::Call; 3]);
     }
 }

@@ -1,11 +1,11 @@
 //! Lockstep on AMD GPUs of the gfx942 family (MI300).
 //!
-//! The HIP runtime is looked for at run time: this crate builds and links on every machine, and its absence is a value
-//! ([`Error::NoDriver`]). Kernels are the code object of `lockstep-kernels`, loaded when a device is first opened.
-//! Results have the bits of the CPU's plain reference. More: `docs/gpu.md`.
+//! The HIP runtime is loaded at run time: this crate builds and links on every machine, and a missing runtime
+//! is a run-time error ([`Error::NoDriver`]). The kernels are the code object of `lockstep-kernels`, loaded
+//! when a device is first opened. Results have the bits of the CPU's plain reference. See also `docs/gpu.md`.
 //!
-//! Arrays and the stream are the caller's, whatever made them (`hipMalloc`, PyTorch, `hip-rs`: HIP has one
-//! context for each device). An op is queued and nothing else happens: no allocation, no copy, no wait.
+//! Arrays and the stream belong to the caller, whoever made them (`hipMalloc`, PyTorch, `hip-rs`: HIP has one
+//! context per device). A launch only queues the op: no allocation, no copy, no wait.
 //!
 //! ```no_run
 //! use lockstep_core::aggregate::Aggregate;
@@ -43,7 +43,7 @@
 //! }
 //! ```
 //!
-//! Kernels over host memory go through [`Gpu::run`](lockstep_gpu::Gpu::run), which copies there and back.
+//! [`Gpu::run`](lockstep_gpu::Gpu::run) runs kernels over host memory and copies there and back.
 mod driver;
 mod error;
 mod module;
@@ -56,9 +56,9 @@ use lockstep_gpu::Installed;
 
 /// An open AMD device.
 pub type Gpu = lockstep_gpu::Gpu<Driver>;
-/// A queue of a device.
+/// A queue of a device, in whose order work runs.
 pub type Stream = lockstep_gpu::Stream<Driver>;
-/// A mark in a queue.
+/// A marker in a stream.
 pub type Event = lockstep_gpu::Event<Driver>;
 /// Device memory.
 pub type Buffer<T> = lockstep_gpu::Buffer<T, Driver>;
@@ -69,13 +69,14 @@ static INSTALLED: Installed<Driver> = Installed::new("HIP", Driver::load);
 
 /// Opens device `ordinal` of this machine.
 ///
-/// Its kernels are loaded on the first call and shared by the next. Errors with [`Error::NoDriver`], [`Error::NoDevice`],
-/// [`Error::NoSuchDevice`], [`Error::Unsupported`], [`Error::DriverTooOld`], [`Error::Module`]; never panics.
+/// The first call loads its kernels, and later calls share them. Errors with [`Error::NoDriver`],
+/// [`Error::NoDevice`], [`Error::NoSuchDevice`], [`Error::Unsupported`], [`Error::DriverTooOld`] or
+/// [`Error::Module`]; never panics.
 pub fn open(ordinal: usize) -> Result<Gpu, Error> {
     INSTALLED.open(ordinal)
 }
 
-/// What is on this machine, what is missing and why. Never fails.
+/// Reports the devices on this machine, what is missing and why. Never fails.
 pub fn devices() -> Report {
     INSTALLED.report()
 }

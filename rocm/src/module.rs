@@ -3,16 +3,16 @@
 use lockstep_gpu::{Error, Version};
 use lockstep_kernels::artifacts::GFX942;
 
-/// The architecture that the code object is for.
+/// The architecture that the code object targets.
 pub(crate) const NEEDED: &str = "gfx942";
 
-/// Whether the code object runs on this architecture.
+/// Returns whether the code object runs on this architecture; the error is what it needs.
 pub(crate) fn supports(arch: &str) -> Result<(), &'static str> {
     if arch == NEEDED { Ok(()) } else { Err(NEEDED) }
 }
 
-/// The code object, on a page boundary, as the runtime would map it from a file. It may be looked at for as long as the
-/// module is loaded, so it is static.
+/// Returns the code object, page-aligned, as the runtime would map it from a file. It is static because the
+/// runtime may read it for as long as the module is loaded.
 pub(crate) fn image() -> &'static [u8] {
     #[repr(C, align(4096))]
     struct Page<T>(T);
@@ -23,13 +23,14 @@ pub(crate) fn image() -> &'static [u8] {
     &IMAGE.0
 }
 
-/// The version of HIP that the embedded code object needs.
+/// Returns the HIP version that the embedded code object needs.
 pub(crate) fn needed() -> Result<Version, Error> {
     hip_for_object(GFX942)
         .ok_or(Error::NoKernels { api: "HIP", artifact: "kernels/artifacts/lockstep.gfx942.co" })
 }
 
-/// The first HIP that loads a code object: from the ABI version in its ELF header. gfx942 itself came with 6.0.
+/// Returns the first HIP version that loads a code object, from the ABI version in its ELF header. gfx942
+/// itself came with 6.0.
 fn hip_for_object(object: &[u8]) -> Option<Version> {
     const ABI_VERSION: usize = 8;
     if !object.starts_with(b"\x7fELF") {
@@ -43,10 +44,10 @@ fn hip_for_object(object: &[u8]) -> Option<Version> {
     })
 }
 
-/// The architecture in a `hipDeviceProp_t`, without features: `gfx942` of `gfx942:sramecc+:xnack-`.
+/// Returns the architecture in a `hipDeviceProp_t`, without features: `gfx942` of `gfx942:sramecc+:xnack-`.
 ///
-/// The structure changed with ROCm 6 (`gcnArchName` moved from byte 396 to byte 1160) and may again; but the name is the only
-/// text in it that starts with `gfx`, after the 256 bytes of the device's own name.
+/// The structure changed with ROCm 6 (`gcnArchName` moved from byte 396 to byte 1160) and may change again;
+/// but the name is the only text in it that starts with `gfx` after the 256 bytes of the device's own name.
 pub(crate) fn arch(properties: &[u8]) -> String {
     let text = properties.get(256..).unwrap_or(&[]);
     let start = text.windows(3).position(|bytes| bytes == b"gfx").unwrap_or(text.len());

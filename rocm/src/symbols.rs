@@ -1,10 +1,10 @@
-//! The functions of the HIP runtime that are used. All but the optional ones exist since ROCm 4.2.
+//! The HIP runtime functions in use. All but the optional ones have existed since ROCm 4.2.
 
 use std::ffi::{c_char, c_int, c_uint, c_void};
 
 type Object = *mut c_void;
 
-/// `hipPointerAttribute_t`: the same layout in every version; the numbers of the first field changed with 6.0.
+/// `hipPointerAttribute_t`: the same layout in every version; the values of the first field changed with 6.0.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub(crate) struct PointerAttributes {
@@ -14,7 +14,7 @@ pub(crate) struct PointerAttributes {
     pub(crate) host_pointer: *mut c_void,
     pub(crate) managed: c_int,
     pub(crate) flags: c_uint,
-    /// Should a later version append fields.
+    /// Space for fields that a later version may append.
     pub(crate) room: [u64; 8],
 }
 
@@ -76,7 +76,7 @@ lockstep_gpu::symbols! {
         hipEventElapsedTime(milliseconds: *mut f32, from: Object, to: Object);
     }
     optional {
-        // Two layouts of the properties: this name fills that of 6.0 and later, the other the older one.
+        // Two layouts of the properties: this name fills the one of 6.0 and later, the next the older one.
         hipGetDevicePropertiesR0600(properties: *mut c_void, device: c_int);
         hipGetDeviceProperties(properties: *mut c_void, device: c_int);
         // Since 5.6.

@@ -1,4 +1,4 @@
-//! On a machine without AMD's runtime its absence is a value.
+//! On a machine without AMD's runtime, its absence is an error value.
 
 use lockstep_gpu_testing::absence::{self, Vendor};
 use lockstep_rocm::{devices, open};

@@ -5,12 +5,14 @@ use core::arch::{asm, global_asm};
 
 pub(crate) const NAME: &str = "cortex-m4f";
 
-/// Default NaN (bit 25), flush to zero (24), alternative half precision (26) and the rounding mode (23, 22) in FPSCR.
+/// Mask of the FPSCR modes: default NaN (bit 25), flush to zero (24), alternative half precision (26) and the
+/// rounding mode (23, 22).
 const MODES: u32 = 0x07c0_0000;
-/// Subnormals kept, NaN payloads passed on, round to nearest.
+/// Required modes: subnormals kept, NaN payloads propagated, round to nearest.
 const WANTED: u32 = if cfg!(feature = "flush-to-zero") { 0x0300_0000 } else { 0 };
 
-// The first word is the stack pointer, the second the entry; the rest are the exceptions of the architecture.
+// The first word is the stack pointer and the second the entry point; the rest are the architecture's
+// exceptions.
 global_asm!(
     ".section .vectors, \"a\"",
     ".word __stack_top",
@@ -22,7 +24,7 @@ global_asm!(
     ".global reset",
     ".thumb_func",
     "reset:",
-    // CPACR: coprocessors 10 and 11, the floating-point unit, for all.
+    // CPACR: full access to coprocessors 10 and 11, the floating-point unit.
     "ldr r0, =0xe000ed88",
     "ldr r1, [r0]",
     "orr r1, r1, #0x00f00000",
@@ -31,7 +33,7 @@ global_asm!(
     "isb",
     "ldr r1, ={wanted}",
     "vmsr fpscr, r1",
-    // The whole stack, which is empty.
+    // Fills the whole stack, which is still empty.
     "ldr r0, =__stack_bottom",
     "mov r1, sp",
     "ldr r2, ={untouched}",
@@ -44,15 +46,15 @@ global_asm!(
     untouched = const UNTOUCHED,
 );
 
-/// One semihosting call.
+/// Makes one semihosting call.
 pub(crate) fn semihosting(operation: u32, argument: usize) {
-    // SAFETY: the call reads memory behind `argument`, which the callers keep alive, and changes r0 only.
+    // SAFETY: the call reads memory at `argument`, which the callers keep alive, and changes only r0.
     unsafe {
         asm!("bkpt 0xab", inout("r0") operation => _, in("r1") argument, options(nostack, preserves_flags))
     }
 }
 
-/// The modes of the floating-point unit.
+/// Describes the modes of the floating-point unit; an error if they are wrong.
 pub(crate) fn float_modes() -> Result<&'static str, &'static str> {
     let fpscr: u32;
     // SAFETY: reads a register.

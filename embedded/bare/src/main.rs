@@ -1,9 +1,9 @@
-//! The embedded corpus without an operating system: prints the digest and ends the emulator with a status, 0 if the digest
-//! is the published one.
+//! Runs the embedded corpus without an operating system: prints the digest and ends the emulator with a
+//! status, 0 if the digest is the published one.
 //!
-//! What every architecture brings, `cortex_m.rs` and `riscv.rs`: the code from reset to [`main`], which fills the stack
-//! with [`UNTOUCHED`]; `NAME`; `semihosting(operation, argument)`; and `float_modes()`, which says what the modes of the
-//! floating-point unit are, or how they are wrong.
+//! Every architecture provides, in `cortex_m.rs` and `riscv.rs`: the code from reset to [`main`], which fills
+//! the stack with [`UNTOUCHED`]; `NAME`; `semihosting(operation, argument)`; and `float_modes()`, which
+//! describes the modes of the floating-point unit, or how they are wrong.
 #![no_std]
 #![no_main]
 
@@ -19,10 +19,10 @@ use lockstep_cpu::plain::Plain;
 use lockstep_embedded::{Trace, corpus, digest};
 use semihosting::{Console, exit};
 
-/// What a word of the stack holds that nobody has written.
+/// The value of a stack word that nobody has written.
 const UNTOUCHED: u32 = 0xa5a5_5a5a;
 
-/// Statuses of the emulator.
+/// The emulator's exit statuses.
 mod status {
     pub(crate) const PASSED: u32 = 0;
     pub(crate) const DIFFERS: u32 = 1;
@@ -34,7 +34,7 @@ extern "C" fn main() -> ! {
     exit(run().unwrap_or(status::FAILED))
 }
 
-/// An error is that of a console that cannot fail.
+/// Errors only if the console fails, which it cannot.
 fn run() -> Result<u32, core::fmt::Error> {
     let mut console = Console;
     writeln!(console, "machine {}", machine::NAME)?;
@@ -56,7 +56,7 @@ fn run() -> Result<u32, core::fmt::Error> {
         writeln!(console, "error: the stack is too small, and something else may have been overwritten")?;
         return Ok(status::FAILED);
     }
-    // After the run, so that it holds for all of it: nothing but reset writes the modes.
+    // Checked after the run, so that it holds for the whole run: only reset writes the modes.
     match machine::float_modes() {
         Ok(modes) => writeln!(console, "floats {modes}")?,
         Err(wrong) => {
@@ -73,7 +73,7 @@ fn panic(info: &PanicInfo<'_>) -> ! {
     exit(status::FAILED)
 }
 
-/// Where the processor goes on any exception: an access outside of memory, an instruction that it does not have.
+/// Entered on any exception: an access outside of memory, or an instruction that the processor lacks.
 #[unsafe(no_mangle)]
 extern "C" fn fault() -> ! {
     let _ = writeln!(Console, "error: processor fault");

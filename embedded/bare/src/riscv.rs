@@ -1,4 +1,5 @@
-//! RV32IMAC: reset, semihosting. There is no floating-point unit: every operation is a function of compiler-builtins.
+//! RV32IMAC: reset and semihosting. There is no floating-point unit: every operation is a function of
+//! compiler-builtins.
 
 use crate::UNTOUCHED;
 use core::arch::{asm, global_asm};
@@ -18,16 +19,16 @@ global_asm!(
     "addi t0, t0, 4",
     "bltu t0, sp, 1b",
     "tail main",
-    // The low two bits of mtvec are its mode.
+    // The low two bits of mtvec select its mode.
     ".balign 4",
     "trap: tail fault",
     untouched = const UNTOUCHED,
 );
 
-/// One semihosting call.
+/// Makes one semihosting call.
 pub(crate) fn semihosting(operation: u32, argument: usize) {
-    // SAFETY: the call reads memory behind `argument`, which the callers keep alive, and changes a0 only. The three
-    // instructions, none compressed and all in one page, are the agreed sign.
+    // SAFETY: the call reads memory at `argument`, which the callers keep alive, and changes only a0. The
+    // three instructions, uncompressed and in one page, are the sequence that marks a semihosting call.
     unsafe {
         asm!(
             ".option push",
@@ -44,7 +45,7 @@ pub(crate) fn semihosting(operation: u32, argument: usize) {
     }
 }
 
-/// Nothing has modes here.
+/// There are no modes here.
 pub(crate) fn float_modes() -> Result<&'static str, &'static str> {
     Ok("soft, no floating-point unit")
 }

@@ -1,5 +1,5 @@
-//! Console and exit through semihosting: the program stops at an agreed instruction and the emulator (or a debugger) serves
-//! it. The operations are Arm's; RISC-V has the same.
+//! Console and exit through semihosting: the program stops at an agreed instruction, and the emulator (or a
+//! debugger) serves it. The operations are Arm's; RISC-V uses the same ones.
 
 use crate::machine::semihosting;
 use core::fmt;

@@ -1,4 +1,4 @@
-//! How much of the stack was ever in use.
+//! Measures how much of the stack was ever used.
 
 use crate::UNTOUCHED;
 
@@ -9,16 +9,16 @@ unsafe extern "C" {
     static __stack_top: u32;
 }
 
-/// Bytes of the stack.
+/// Returns the size of the stack in bytes.
 pub(crate) fn size() -> usize {
     (&raw const __stack_top).addr() - (&raw const __stack_bottom).addr()
 }
 
-/// Bytes between the lowest word that was ever written and the top.
+/// Returns the number of bytes between the lowest word that was ever written and the top.
 pub(crate) fn used() -> usize {
     let bottom = &raw const __stack_bottom;
-    // SAFETY: the linker script gives these words to the stack; reading them volatile, the compiler assumes nothing of
-    // what they hold, and words in use are only read.
+    // SAFETY: the linker script reserves these words for the stack. The reads are volatile, so the compiler
+    // assumes nothing about the contents, and words in use are only read.
     let untouched = |word: &usize| unsafe { bottom.add(*word).read_volatile() } == UNTOUCHED;
     size() - 4 * (0..size() / 4).take_while(untouched).count()
 }

@@ -1,4 +1,4 @@
-//! `group_advantage`: the rows of the batch are groups.
+//! `group_advantage`, with the rows of the batch as groups.
 
 use super::{Outputs, offsets};
 use crate::Runner;
@@ -10,8 +10,8 @@ use lockstep_core::advantage::{Baseline, GroupAdvantage, Scale, Singleton};
 use lockstep_core::op::Kernel;
 use lockstep_core::ragged::{In, Mask, Out};
 
-/// Reward `i` of a group of the given kind: 0 or 1; all equal; nearly so; with NaN; an offset that cancels; large;
-/// subnormal; infinite; any.
+/// Returns reward `i` of a group of the given kind: 0 or 1; all equal; nearly equal; with NaN; an offset that
+/// cancels; large; subnormal; infinite; any.
 pub(super) fn reward(kind: usize, source: Source, i: usize) -> f32 {
     let small = source.signed(i);
     match kind {

@@ -1,4 +1,4 @@
-//! `group_advantage` with every baseline and scale; its plain form has cases of its own.
+//! `group_advantage` with every baseline and scale; its plain form has its own cases.
 
 use super::advantage::reward;
 use super::{Outputs, offsets};
@@ -11,7 +11,7 @@ use lockstep_core::advantage::{Baseline, GroupAdvantage, Scale, Singleton};
 use lockstep_core::op::Kernel;
 use lockstep_core::ragged::{In, Mask, Out};
 
-/// Case numbers go on behind those of the plain form.
+/// Case numbers continue after those of the plain form.
 const FIRST: u32 = 12;
 
 /// Moments of some batch.
@@ -46,7 +46,7 @@ pub(super) fn run<R: Runner>(runner: &R, source: Source, record: &mut impl Recor
             launch(runner, source.fork(case), case, (baseline, scale, 0.0), record)?;
         }
     }
-    // Deviations on both sides of what divides.
+    // Standard deviations on both sides of the threshold for division.
     let weighted = Baseline::Weighted { eps: 1e-8 };
     launch(runner, source.fork(18), 18, (weighted, Scale::Std { ddof: 0, eps: 0.0 }, 0.25), record)?;
     launch(runner, source.fork(19), 19, (Baseline::Mean, Scale::Batch { ddof: 1, eps: 1e-4 }, 0.25), record)

@@ -1,4 +1,4 @@
-//! `check_offsets` and `check_values`: two rows, since a row is 4096 elements.
+//! `check_offsets` and `check_values`: two rows, because a row is 4096 elements.
 
 use crate::batch::garbage;
 use crate::hash::Source;
@@ -8,11 +8,11 @@ use lockstep_core::check::{self, CheckOffsets, CheckValues, Domain};
 use lockstep_core::op::Kernel;
 use lockstep_core::ragged::{In, Mask, Out};
 
-/// A block, and a little of the next.
+/// A block and part of the next.
 const LENGTH: usize = check::BLOCK + 4;
 /// Rows of a launch.
 const BLOCKS: usize = check::rows(LENGTH);
-/// Where a fault is: nowhere, at both ends of each block, and inside.
+/// Positions of a fault: none, both ends of each block, and inside.
 const PLACES: [Option<usize>; 6] =
     [None, Some(0), Some(17), Some(check::BLOCK - 1), Some(check::BLOCK), Some(LENGTH - 1)];
 
@@ -30,7 +30,7 @@ fn offsets<R: Runner>(runner: &R, source: Source, record: &mut impl Record) {
     for (case, place) in PLACES.into_iter().enumerate() {
         let offset = place.map_or(0, |i| good[i]);
         if let Some(i) = place {
-            // Too large: the fault is the next one's, but for the first and the last.
+            // Too large: the next offset is at fault, except at the first and the last.
             good[i] += 7;
         }
         let mut first_fault = [POISON; BLOCKS];

@@ -1,4 +1,4 @@
-//! `rollout_mismatch`, `rollout_correction` and `normalize_weights` (as a trainer chains them).
+//! `rollout_mismatch`, `rollout_correction` and `normalize_weights`, chained as in a trainer.
 
 use super::{Outputs, alarms, offsets};
 use crate::batch::{Batch, ELEMENTS, ROWS, Range};

@@ -10,7 +10,7 @@ use lockstep_core::aggregate::{ExactDigits, ExactMoments, ExactSum};
 use lockstep_core::op::Kernel;
 use lockstep_core::ragged::{In, Mask, Out};
 
-/// Values of a launch; a block has more, so that one row is a block's.
+/// Values per launch; a block holds more, so one block covers one row.
 const LENGTH: usize = 300;
 const _: () = assert!(LENGTH <= BLOCK);
 

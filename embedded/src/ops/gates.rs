@@ -1,4 +1,5 @@
-//! GMPO, gates with a second policy, given log-ratios, weights of sequences, and the selection of the n largest.
+//! GMPO, gates with a second policy, precomputed log-ratios, per-sequence weights, and the selection of the n
+//! largest.
 
 use super::policy::{self, Wanted};
 use super::{BAND, Outputs, alarms, guards, offsets};

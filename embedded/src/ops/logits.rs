@@ -1,4 +1,4 @@
-//! `kl_importance`, `value_loss`, and the ops on rows of logits as a trainer chains them.
+//! `kl_importance`, `value_loss`, and the ops on rows of logits, chained as in a trainer.
 
 use super::{Outputs, alarms, guards, kls, offsets};
 use crate::batch::{Batch, ELEMENTS, ROWS, Range};
@@ -17,10 +17,10 @@ use lockstep_core::op::Kernel;
 use lockstep_core::ragged::{In, Mask, Out};
 use lockstep_core::value_loss::ValueLoss;
 
-/// Rows of logits, of 131 entries: a chunk and a rest.
+/// Rows of logits, of 131 entries each: a chunk and a remainder.
 const TOKENS: usize = 5;
 const VOCAB: usize = 131;
-/// Draws of each.
+/// Draws from each row.
 const DRAWS: usize = 7;
 
 pub(super) fn run<R: Runner>(runner: &R, source: Source, record: &mut impl Record) -> Result<(), Error> {

@@ -1,4 +1,4 @@
-//! Every op of the table with the variants of its arguments.
+//! Every op of the table, with the variants of its arguments.
 
 mod advantage;
 mod baselines;
@@ -60,7 +60,7 @@ pub(crate) fn run<R: Runner>(runner: &R, record: &mut impl Record) -> Result<(),
     Ok(())
 }
 
-/// Room for the outputs of any launch.
+/// Space for the outputs of any launch.
 struct Outputs {
     element: [[f32; ELEMENTS]; 2],
     row64: [f64; sum::SUMS * ROWS],
@@ -84,12 +84,13 @@ impl Outputs {
     }
 }
 
-/// The offsets of every launch but those of `fold_rows`.
+/// Returns the offsets of every launch except those of `fold_rows`.
 fn offsets() -> Result<Offsets<'static>, Error> {
     Offsets::new("offsets", &OFFSETS, ELEMENTS, "elements")
 }
 
-/// Records which alarms are raised: an alarm's value promises nothing, only on which side of the limit it is.
+/// Records which alarms are raised. Only the side of the limit on which an alarm lies is specified, not its
+/// value.
 fn alarms(record: &mut impl Record, alarms: &[u32]) {
     let mut raised = [0; ROWS];
     for (raised, alarm) in raised.iter_mut().zip(alarms) {
@@ -98,10 +99,10 @@ fn alarms(record: &mut impl Record, alarms: &[u32]) {
     u32s(record, &raised[..alarms.len()]);
 }
 
-/// Band of `in_band` in every launch.
+/// The band of `in_band` in every launch.
 const BAND: [f32; 2] = [0.75, 1.25];
 
-/// None, the usual bound, one that ordinary log-ratios reach, and the last two straight-through.
+/// No guard, the usual bound, one that ordinary log-ratios reach, and the last two straight-through.
 fn guards() -> [Guard; 5] {
     [
         Guard::NONE,
@@ -112,7 +113,7 @@ fn guards() -> [Guard; 5] {
     ]
 }
 
-/// Every estimator free and straight-through; k3 with verl's clamps, and with each alone.
+/// Every estimator, plain and straight-through; k3 with verl's clamps, and with each clamp alone.
 fn kls() -> [Kl; 10] {
     let both = |estimator| {
         let verls = if estimator == Estimator::K3 { Kl::guarded(estimator) } else { Kl::new(estimator) };

@@ -1,4 +1,5 @@
-//! `row_moments`, `fold_moments`, `whiten` (as a trainer chains them), `discounted_return`, `pass_at_k` and `combine`.
+//! `row_moments`, `fold_moments` and `whiten`, chained as in a trainer; `discounted_return`, `pass_at_k` and
+//! `combine`.
 
 use super::{Outputs, alarms, offsets};
 use crate::batch::{Batch, ELEMENTS, ROWS, Range};

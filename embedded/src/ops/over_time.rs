@@ -95,7 +95,7 @@ fn steps<R: Runner>(runner: &R, batch: &Batch, case: u32, record: &mut impl Reco
     let mut out = Outputs::poisoned();
     let mut matches = [0; ELEMENTS];
     for (i, matches) in matches.iter_mut().enumerate() {
-        // A step of every fifth, or seventeenth, does not match.
+        // Every fifth, or seventeenth, step does not match.
         *matches = ((i as u32 + case) % [5, 17][case as usize % 2]) as u8;
     }
     let kernel = StepReturn {
@@ -138,7 +138,7 @@ fn baseline<R: Runner>(runner: &R, batch: &Batch, case: u32, record: &mut impl R
     Ok(())
 }
 
-/// What was asked for, and the alarms.
+/// Records the requested results and the alarms.
 fn results(record: &mut impl Record, out: &Outputs, wanted: [bool; 2]) {
     for (values, _) in out.element.iter().zip(wanted).filter(|(_, wanted)| *wanted) {
         f32s(record, values);

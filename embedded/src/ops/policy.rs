@@ -1,4 +1,4 @@
-//! The policy losses, every gate.
+//! The policy losses, with every gate.
 
 use super::{BAND, Outputs, alarms, guards, kls, offsets};
 use crate::batch::{Batch, ROWS, Range};
@@ -13,7 +13,8 @@ use lockstep_core::policy_loss::{KlTerm, LossOut, MetricsOut, PolicyLoss};
 use lockstep_core::ragged::{In, Mask, Out};
 use lockstep_core::ratio::Level;
 
-/// Every kind of per-row divisor, with denominators that are no powers of two, the one of an empty batch, and a scale.
+/// Every kind of per-row divisor, with denominators that are not powers of two, an empty batch's denominator,
+/// and a scale.
 fn weights() -> [Weight; 6] {
     let weight = |per_row, denominator, scale| Weight { per_row, denominator, scale };
     [
@@ -57,7 +58,8 @@ pub(super) fn run<R: Runner>(runner: &R, source: Source, record: &mut impl Recor
     )
 }
 
-/// Every gate with every guard and every choice of outputs; the other arguments by turns, whose periods share no factor.
+/// Runs every gate with every guard and every choice of outputs. The other arguments cycle with coprime
+/// periods.
 pub(super) fn gates<R: Runner, G: Gate>(
     runner: &R,
     source: Source,
@@ -73,7 +75,8 @@ where
             for wanted in [Wanted::Coef, Wanted::Loss, Wanted::Metrics] {
                 let batch = Batch::new(source.fork(case), Range::ALL[case as usize % 5], case);
                 let bits = source.fork(1000).bits(case as usize);
-                // One coefficient-only launch in two takes the path without weights and KL, with one advantage a row.
+                // Half of the coefficient-only launches take the path without weights and KL, with one
+                // advantage per row.
                 let hot = wanted == Wanted::Coef && case / 3 % 2 == 0;
                 let on = |bit: u32| bits >> bit & 1 == 1 && !hot;
                 let kl = kls()[case as usize % kls().len()];

@@ -1,4 +1,4 @@
-//! Rewards before advantages, advantages after the group.
+//! Rewards before advantages, and advantages after the group op.
 
 use super::{Outputs, alarms, offsets};
 use crate::batch::{Batch, ELEMENTS, LENGTHS, ROWS, Range};
@@ -183,7 +183,7 @@ fn sharpen<R: Runner>(
     Ok(())
 }
 
-/// Groups of the ops that look at pairs: few, for a microcontroller.
+/// Groups for ops over pairs: small, for a microcontroller.
 const SMALL: [u32; 7] = [0, 1, 3, 3, 11, 13, 21];
 const MEMBERS: usize = 21;
 const PAIRS: usize = 1 + 4 + 64 + 4 + 64;

@@ -1,4 +1,4 @@
-//! `gating_forward`, natural and replayed, and `gating_backward` of what it chose.
+//! `gating_forward`, natural and replayed, and `gating_backward` of its choice.
 
 use crate::hash::Source;
 use crate::record::{Record, f32s, f64s, u32s};
@@ -10,7 +10,7 @@ use lockstep_core::routing::{
     BalanceLoss, ChosenOut, GatingBackward, GatingForward, Replay, Router, RouterKind, Trace,
 };
 
-/// Rows, of 132 experts: a chunk and a rest, four groups.
+/// Rows of 132 experts: a chunk and a remainder, four groups.
 const TOKENS: usize = 6;
 const EXPERTS: usize = 132;
 const TOP_K: usize = 5;
@@ -30,7 +30,8 @@ fn gating<R: Runner>(runner: &R, source: Source, case: u32, record: &mut impl Re
         RouterKind::Sigmoid,
         RouterKind::SigmoidNormalized,
     ];
-    // Then selections with a bias by roots of softplus, natural and replayed, and by probabilities, the last in groups.
+    // Next come selections with a bias by roots of softplus, natural and replayed, and selections by
+    // probabilities, the last one in groups.
     let kind = match case {
         0..10 => kinds[case as usize % 5],
         10 | 11 => RouterKind::SqrtSoftplus,
@@ -42,7 +43,7 @@ fn gating<R: Runner>(runner: &R, source: Source, case: u32, record: &mut impl Re
     let router = Router { scale: 1.5, groups, top_groups, ..Router::new(kind, EXPERTS, TOP_K) };
     let mut scores = [0.0; TOKENS * EXPERTS];
     for (i, score) in scores.iter_mut().enumerate() {
-        // Row 1: ties; row 2: saturated; the last case has a row that cannot be used.
+        // Row 1: ties; row 2: saturated scores; the last case has an unusable row.
         *score = match i / EXPERTS {
             1 => [0.0, -0.0, 0.5][source.below(i, 3)],
             2 => 1e4 * source.signed(i),

@@ -55,9 +55,9 @@ fn scan<R: Runner>(runner: &R, batch: &Batch, case: u32, record: &mut impl Recor
     Ok(())
 }
 
-/// Statistics of one launch of `fold_rows`.
+/// Number of statistics in one launch of `fold_rows`.
 const STATISTICS: usize = 5;
-/// Rows of the largest.
+/// Rows of the largest launch.
 const LARGEST: usize = 150;
 
 fn fold<R: Runner>(runner: &R, source: Source, record: &mut impl Record) {
@@ -68,7 +68,7 @@ fn fold<R: Runner>(runner: &R, source: Source, record: &mut impl Record) {
             let tail = f64::from(source.fork(1).spread(i)) / 16_777_216.0;
             *partial = f64::from(source.spread(i)) + tail;
         }
-        // In one statistic the largest number or infinity, in another a signalling NaN.
+        // One statistic holds the largest number or infinity, another a signalling NaN.
         partials[rows] = [1.0, f64::MAX, f64::INFINITY][case % 3];
         partials[2 * rows] = [1.0, f64::from_bits(0xfff4_0000_0000_0001)][case % 2];
         let mut totals = [f64::from_bits(POISON64); STATISTICS];

@@ -1,4 +1,4 @@
-//! `batch_counts`, a loss that reads its counts, and `loss_totals`, as a trainer chains them.
+//! `batch_counts`, a loss that reads its counts, and `loss_totals`, chained as in a trainer.
 
 use super::{BAND, Outputs, alarms, offsets};
 use crate::batch::{Batch, ROWS, Range};
@@ -14,10 +14,10 @@ use lockstep_core::policy_loss::{LossOut, MetricsOut, PolicyLoss, sum};
 use lockstep_core::ragged::{In, Mask, Out};
 use lockstep_core::ratio::{Guard, Level};
 
-/// The most parts of a case.
+/// The largest number of parts in a case.
 const PARTS: usize = 16;
 
-/// Counts of parts: live tokens, sequences with any, the longest.
+/// Per part: live tokens, sequences with live tokens, the longest sequence.
 type Counted = [[u64; PARTS]; 3];
 
 pub(super) fn run<R: Runner>(runner: &R, source: Source, record: &mut impl Record) -> Result<(), Error> {
@@ -62,7 +62,7 @@ fn loss<R: Runner>(
     out: &mut Outputs,
 ) -> Result<(), Error> {
     let [tokens, nonempty, longest] = counted.each_ref().map(|part| In::new(&part[..parts]));
-    // Dr.GRPO with the width of the padded batch, token-mean, and a mean of means, by turns.
+    // Alternates Dr.GRPO with the width of the padded batch, token-mean, and a mean of means.
     let (per_row, denominator, horizon) = match case % 3 {
         0 => (PerRow::Constant(1.0), nonempty, Some(longest)),
         1 => (PerRow::One, tokens, None),
@@ -107,7 +107,7 @@ fn totals<R: Runner>(
 ) -> Result<(), Error> {
     let (mut loss, mut counts, mut alarm) = ([f64::from_bits(POISON64)], [POISON64; COUNTS], [POISON]);
     let (mut sums, mut maxima) = ([f64::from_bits(POISON64); sum::SUMS], [f32::from_bits(POISON); 2]);
-    // The value of an alarm promises nothing: other ones.
+    // An alarm's value is unspecified, so other values are used here.
     let alarms: [u32; ROWS] = core::array::from_fn(|row| source.bits(row) as u32);
     let kernel = LossTotals {
         row_loss: In::new(&rows.row_loss),

@@ -1,4 +1,4 @@
-//! `tree_sort` (all rounds of a group), `tree_nodes` and `tree_advantage`, as a trainer chains them.
+//! `tree_sort` (all rounds of a group), `tree_nodes` and `tree_advantage`, chained as in a trainer.
 
 use crate::hash::Source;
 use crate::record::{Record, f32s, f64s, u32s};
@@ -10,11 +10,12 @@ use lockstep_core::tree::{self, TreeAdvantage, TreeNodes, TreeSort};
 
 const SEQUENCES: usize = 20;
 const GROUPS: [u32; 5] = [0, 1, 12, 12, 20];
-/// Room for all tokens; the last responses are shorter where it ends.
+/// Space for all tokens; the last responses are shorter where it runs out.
 const TOKENS: usize = 4096;
 const CASES: u32 = 8;
 
-/// Responses that share prefixes, some empty, equal or the beginning of another; returns how many tokens there are.
+/// Generates responses that share prefixes, some of them empty, equal, or a prefix of another. Returns the
+/// number of tokens.
 fn responses(source: Source, tokens: &mut [u32; TOKENS], cu_seqlens: &mut [u32; SEQUENCES + 1]) -> usize {
     let mut n = 0;
     for s in 0..SEQUENCES {
@@ -27,7 +28,7 @@ fn responses(source: Source, tokens: &mut [u32; TOKENS], cu_seqlens: &mut [u32; 
             tokens.copy_within(first..first + kept, start);
             n += kept;
         }
-        // The first and fifth are longer than what the search looks at in one go.
+        // The first and the fifth are longer than one step of the search.
         let limit = if s == 0 || s == 4 { 700 } else { 24 };
         let more = own.below(3, limit).min(TOKENS - n);
         for t in 0..more {

@@ -1,4 +1,4 @@
-//! The corpus's outputs, kept to be looked at.
+//! The corpus's outputs, stored for inspection.
 
 use lockstep_embedded::{Hasher, Kind, Record, Runner, corpus};
 
@@ -13,15 +13,15 @@ pub(crate) enum Event {
     Value([u8; 8], usize),
 }
 
-/// All of them.
+/// All events, in order.
 #[derive(Default)]
 pub(crate) struct Recorded(pub(crate) Vec<Event>);
 
-/// An op or a scalar function.
+/// An op or a scalar function, with its values.
 pub(crate) struct Name {
     pub(crate) name: &'static str,
     pub(crate) launches: u32,
-    /// Which events are its values.
+    /// Indices of the events that are its values.
     pub(crate) values: Vec<usize>,
 }
 
@@ -40,14 +40,14 @@ impl Record for Recorded {
 }
 
 impl Recorded {
-    /// What `runner` computes.
+    /// Records what `runner` computes.
     pub(crate) fn of<R: Runner>(runner: &R) -> Self {
         let mut recorded = Recorded::default();
         corpus(runner, &mut recorded).expect("a well-formed corpus");
         recorded
     }
 
-    /// The digest of these events, in its printed form.
+    /// Returns the digest of these events, in its printed form.
     pub(crate) fn digest(&self) -> String {
         let mut hasher = Hasher::new();
         for event in &self.0 {
@@ -60,7 +60,7 @@ impl Recorded {
         hasher.finish().to_string()
     }
 
-    /// Op or function and case of event `at`.
+    /// Returns the op or function and the case of event `at`.
     pub(crate) fn launch(&self, at: usize) -> (&'static str, u32) {
         let begins = self.0[..=at].iter().rev();
         let mut names = begins.filter_map(|event| match event {
@@ -70,7 +70,7 @@ impl Recorded {
         names.next().expect("every event belongs to a launch")
     }
 
-    /// Every op and function, in their order.
+    /// Returns every op and function, in order.
     pub(crate) fn names(&self) -> Vec<Name> {
         let mut names: Vec<Name> = Vec::new();
         let mut of = 0;

@@ -1,4 +1,4 @@
-//! `lockstep_emulator_*`: what tests ask a library.
+//! `lockstep_emulator_*`: functions through which tests query a library.
 
 use crate::Library;
 use crate::pointers::{put_text, text};
@@ -6,17 +6,18 @@ use lockstep_emulator::runtime::{Live, Machine};
 use std::ffi::c_char;
 use std::fmt::Write;
 
-/// What a library says of itself.
+/// Texts that a library reports about itself.
 #[derive(Clone, Copy, Debug)]
 pub enum Words {
     /// The last fault of a kernel, or nothing.
     Fault,
-    /// What a program did that works by luck, one a line.
+    /// What a program did that works only by luck, one item per line.
     Complaints,
-    /// One line for each entry point that ran: name, launches, instructions, lane-instructions, requests, bytes requested, bytes
-    /// moved in sectors of 32, 64 and 128 bytes, separated by spaces.
+    /// One line for each entry point that ran: name, launches, instructions, lane-instructions, requests,
+    /// bytes requested, bytes moved in sectors of 32, 64 and 128 bytes, separated by spaces.
     Counts,
-    /// The last calls, one a line: the vendor's function, and of a launch the entry point, the grid and a hash of its parameters.
+    /// The last calls, one per line: the vendor's function, and for a launch also the entry point, the grid
+    /// and a hash of its parameters.
     Log,
 }
 
@@ -35,13 +36,13 @@ fn words(machine: &Machine, which: Words) -> String {
 }
 
 impl Library {
-    /// Writes words to a buffer; their length, whatever fits.
+    /// Writes a text to a buffer, as much as fits, and returns its full length.
     ///
     /// # Safety
     /// `to` is null or writable for `len` bytes.
     pub unsafe fn say(&self, which: Words, to: *mut c_char, len: usize) -> usize {
         let words = self.machine().map(|machine| words(&machine, which)).unwrap_or_default();
-        // SAFETY: the caller's. A null buffer asks for the length alone.
+        // SAFETY: the caller's. A null buffer asks only for the length.
         _ = unsafe { put_text(to, len, &words, 0) };
         words.len()
     }
@@ -58,7 +59,7 @@ impl Library {
         }
     }
 
-    /// [`reset`](Library::reset) with a text of C.
+    /// Calls [`reset`](Library::reset) with a C string.
     ///
     /// # Safety
     /// `settings` ends with a NUL.
@@ -87,7 +88,7 @@ impl Library {
         }
     }
 
-    /// How often a function was called.
+    /// Returns how often a function was called.
     ///
     /// # Safety
     /// `function` ends with a NUL.
@@ -98,11 +99,11 @@ impl Library {
     }
 }
 
-/// The functions, of a `static` [`Library`](crate::Library).
+/// Defines the functions for a `static` [`Library`](crate::Library).
 #[macro_export]
 macro_rules! exports {
     ($library:path) => {
-        /// A machine as a new process would find it, with these settings.
+        /// Replaces the machine by a fresh one with these settings, as in a new process.
         ///
         /// # Safety
         /// `settings` is null or ends with a NUL.
@@ -122,7 +123,7 @@ macro_rules! exports {
             unsafe { $library.inject(failure) }
         }
 
-        /// How often a function was called.
+        /// Returns how often a function was called.
         ///
         /// # Safety
         /// `function` is null or ends with a NUL.
@@ -132,7 +133,8 @@ macro_rules! exports {
             unsafe { $library.calls(function) }
         }
 
-        /// What was not given back: memory, pinned memory, streams, events, modules, references to contexts.
+        /// Counts what was not released: memory, pinned memory, streams, events, modules, references to
+        /// contexts.
         ///
         /// # Safety
         /// `to` is writable for six numbers.
@@ -142,7 +144,7 @@ macro_rules! exports {
             unsafe { $library.tell(lockstep_emulator::runtime::Machine::live, to) }
         }
 
-        /// What contexts still held when their last reference went.
+        /// Counts what contexts still held when their last reference was released.
         ///
         /// # Safety
         /// `to` is writable for six numbers.
@@ -152,7 +154,7 @@ macro_rules! exports {
             unsafe { $library.tell(lockstep_emulator::runtime::Machine::leaked, to) }
         }
 
-        /// The last fault of a kernel; its length.
+        /// Writes the last fault of a kernel; returns its length.
         ///
         /// # Safety
         /// `to` is null or writable for `len` bytes.
@@ -162,7 +164,7 @@ macro_rules! exports {
             unsafe { $library.say($crate::exports::Words::Fault, to, len) }
         }
 
-        /// What a program did that works by luck; its length.
+        /// Writes what a program did that works only by luck; returns its length.
         ///
         /// # Safety
         /// `to` is null or writable for `len` bytes.
@@ -175,7 +177,7 @@ macro_rules! exports {
             unsafe { $library.say($crate::exports::Words::Complaints, to, len) }
         }
 
-        /// The last calls, one a line; its length.
+        /// Writes the last calls, one per line; returns their length.
         ///
         /// # Safety
         /// `to` is null or writable for `len` bytes.
@@ -185,7 +187,7 @@ macro_rules! exports {
             unsafe { $library.say($crate::exports::Words::Log, to, len) }
         }
 
-        /// What each entry point did; its length.
+        /// Writes what each entry point did; returns its length.
         ///
         /// # Safety
         /// `to` is null or writable for `len` bytes.

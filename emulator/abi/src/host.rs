@@ -4,9 +4,9 @@ use lockstep_emulator::runtime::Host;
 use std::alloc::{Layout, alloc, dealloc};
 use std::ptr::{with_exposed_provenance, with_exposed_provenance_mut};
 
-/// What pinned memory begins at a multiple of.
+/// Alignment of pinned memory.
 const PAGE: usize = 4096;
-/// What it holds at first: nobody may hope for zeros.
+/// Initial content of pinned memory: nobody may rely on zeros.
 const GARBAGE: u8 = 0xa5;
 
 /// Memory of this process.
@@ -20,14 +20,14 @@ fn layout(bytes: u64) -> Option<Layout> {
 impl Host for ProcessMemory {
     fn read(&self, from: u64, to: &mut [u8]) {
         let from = with_exposed_provenance::<u8>(from as usize);
-        // SAFETY: who queued the copy vouched for the source until its stream is waited for; pinned memory was exposed by
-        // `alloc`, other memory when its pointer came through the API.
+        // SAFETY: whoever queued the copy vouched for the source until its stream is waited for; pinned
+        // memory was exposed by `alloc`, other memory when its pointer came through the API.
         unsafe { from.copy_to_nonoverlapping(to.as_mut_ptr(), to.len()) };
     }
 
     fn write(&self, to: u64, from: &[u8]) {
         let to = with_exposed_provenance_mut::<u8>(to as usize);
-        // SAFETY: as above, of the target.
+        // SAFETY: as above, for the target.
         unsafe { to.copy_from_nonoverlapping(from.as_ptr(), from.len()) };
     }
 

@@ -1,4 +1,5 @@
-//! What the emulated driver libraries share: the machine of the process, C pointers, functions for tests.
+//! The parts that the emulated driver libraries share: the process's machine, C pointers, functions for
+//! tests.
 //!
 //! ```text
 //! library     the machine behind a library's functions; panics end here

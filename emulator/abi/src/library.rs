@@ -5,24 +5,25 @@ use lockstep_emulator::runtime::{Machine, Settings, Vendor};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// Names the environment variable with the settings: docs/emulator.md, "Fault injection".
+/// The environment variable that holds the settings: docs/emulator.md, "Fault injection".
 pub(crate) const SETTINGS: &str = "LOCKSTEP_EMULATOR";
 
 /// A library: a `static` of its crate.
 pub struct Library {
     vendor: &'static Vendor,
-    /// The device that is current on this thread.
+    /// Returns the device that is current on this thread.
     current: fn(&Machine) -> Option<usize>,
     machine: Mutex<Option<Arc<Machine>>>,
 }
 
 impl Library {
-    /// For a vendor; `current` tells the device that is current on the calling thread.
+    /// Creates a library for a vendor; `current` returns the device that is current on the calling thread.
     pub const fn new(vendor: &'static Vendor, current: fn(&Machine) -> Option<usize>) -> Library {
         Library { vendor, current, machine: Mutex::new(None) }
     }
 
-    /// The machine, which the environment describes at the first call. An error is the code for what is not known.
+    /// Returns the machine, created on the first call as the environment describes. An unknown setting gives
+    /// an error code.
     pub fn machine(&self) -> Result<Arc<Machine>, i32> {
         let mut machine = self.machine.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(machine) = &*machine {
@@ -42,8 +43,8 @@ impl Library {
         }
     }
 
-    /// Another machine in the place of this one, as a new process would find it. Handles of the old one are nobody's; its pinned
-    /// memory is never freed, for somebody may still look at it.
+    /// Replaces the machine by a fresh one, as in a new process. Handles of the old one become invalid; its
+    /// pinned memory is never freed, because somebody may still read it.
     pub fn reset(&self, settings: &str) -> i32 {
         self.build(settings).map_or_else(
             |code| code,
@@ -54,7 +55,8 @@ impl Library {
         )
     }
 
-    /// A call of the API: counted, failed if it is to fail, and otherwise done. A panic is a code too.
+    /// Runs a call of the API: counts it, fails it if requested, otherwise does it. A panic becomes a code
+    /// too.
     pub fn call(&self, function: &'static str, body: impl FnOnce(&Machine) -> Result<(), i32>) -> i32 {
         let run = || {
             let machine = self.machine()?;

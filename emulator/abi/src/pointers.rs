@@ -1,10 +1,10 @@
-//! What C passes.
+//! Conversions of what C passes.
 
 use lockstep_emulator::launch::Parameter;
 use std::ffi::{CStr, c_char, c_void};
 use std::ptr::without_provenance_mut;
 
-/// Writes a result.
+/// Writes a result; returns the code `null` for a null pointer.
 ///
 /// # Safety
 /// `to` is null or writable.
@@ -17,7 +17,7 @@ pub unsafe fn put<T>(to: *mut T, value: T, null: i32) -> Result<(), i32> {
     Ok(())
 }
 
-/// Writes a text with a NUL at its end, as much of it as fits.
+/// Writes as much of a text as fits, NUL-terminated.
 ///
 /// # Safety
 /// `to` is null or writable for `len` bytes.
@@ -26,7 +26,7 @@ pub unsafe fn put_text(to: *mut c_char, len: usize, text: &str, null: i32) -> Re
         return Err(null);
     }
     let bytes = &text.as_bytes()[..text.len().min(len - 1)];
-    // SAFETY: the caller's; one byte more than these fits.
+    // SAFETY: the caller's; there is space for one more byte than these.
     unsafe {
         to.cast::<u8>().copy_from_nonoverlapping(bytes.as_ptr(), bytes.len());
         to.cast::<u8>().add(bytes.len()).write(0);
@@ -34,7 +34,7 @@ pub unsafe fn put_text(to: *mut c_char, len: usize, text: &str, null: i32) -> Re
     Ok(())
 }
 
-/// A text.
+/// Returns a C string; returns the code `null` for a null pointer.
 ///
 /// # Safety
 /// `text` is null or ends with a NUL.
@@ -46,10 +46,10 @@ pub unsafe fn text<'a>(text: *const c_char, null: i32) -> Result<&'a CStr, i32> 
     Ok(unsafe { CStr::from_ptr(text) })
 }
 
-/// The buffer of an entry point's parameters.
+/// Packs an entry point's parameters into a buffer.
 ///
 /// # Safety
-/// `params` is null or points to as many pointers as there are parameters, each to a value of the parameter's size.
+/// `params` is null, or points to one pointer per parameter, each to a value of the parameter's size.
 pub unsafe fn pack(parameters: &[Parameter], params: *mut *mut c_void, null: i32) -> Result<Vec<u8>, i32> {
     let end = parameters.iter().map(|p| p.offset as usize + p.size as usize).max().unwrap_or(0);
     let mut buffer = vec![0u8; end];
@@ -63,13 +63,14 @@ pub unsafe fn pack(parameters: &[Parameter], params: *mut *mut c_void, null: i32
             return Err(null);
         }
         let (offset, size) = (*offset as usize, *size as usize);
-        // SAFETY: the caller's; the buffer was made for it.
+        // SAFETY: the caller's; the buffer was sized for it.
         unsafe { value.cast::<u8>().copy_to_nonoverlapping(buffer[offset..].as_mut_ptr(), size) };
     }
     Ok(buffer)
 }
 
-/// Bytes of a 64-bit ELF file in memory: to the end of what its headers speak of. `None` where there is none.
+/// Returns the bytes of a 64-bit ELF file in memory, to the end of what its headers describe. `None` if it is
+/// not one.
 ///
 /// # Safety
 /// `image` is null or such a file.
@@ -79,7 +80,8 @@ pub unsafe fn elf<'a>(image: *const c_void) -> Option<&'a [u8]> {
     if image.is_null() {
         return None;
     }
-    // SAFETY: the caller's: at least the magic number; byte by byte, for what is no ELF file may be shorter than that.
+    // SAFETY: the caller's: at least the magic number is readable. It is read byte by byte, because data that
+    // is not an ELF file may be shorter.
     let magic = b"\x7fELF\x02".iter().enumerate().all(|(i, byte)| unsafe { image.add(i).read() } == *byte);
     if !magic {
         return None;
@@ -106,17 +108,17 @@ pub unsafe fn elf<'a>(image: *const c_void) -> Option<&'a [u8]> {
     Some(unsafe { std::slice::from_raw_parts(image, usize::try_from(end).ok()?) })
 }
 
-/// A handle as C sees it.
+/// Converts a handle to a C pointer.
 pub fn object(handle: u64) -> *mut c_void {
     without_provenance_mut(handle as usize)
 }
 
-/// A handle from C.
+/// Converts a C pointer to a handle.
 pub fn handle(object: *mut c_void) -> u64 {
     object.addr() as u64
 }
 
-/// The address of host memory that a copy will touch.
+/// Returns the address of host memory that a copy will touch.
 pub fn host_address<T>(pointer: *const T) -> u64 {
     pointer.expose_provenance() as u64
 }

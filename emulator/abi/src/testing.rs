@@ -1,4 +1,4 @@
-//! How a test gets a process in which the backends find an emulated library, and what it asks the library.
+//! Runs a test in a process in which the backends find an emulated library, and queries the library.
 
 use libloading::Library;
 use std::ffi::{CString, c_char};
@@ -6,14 +6,14 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Says in a child which test it is for.
+/// Tells a child process which test it is for.
 const INNER: &str = "LOCKSTEP_EMULATED_TEST";
 #[cfg(windows)]
 const PATH: &str = "PATH";
 #[cfg(not(windows))]
 const PATH: &str = "LD_LIBRARY_PATH";
 
-/// A library of this workspace and the name under which a backend looks for it.
+/// A library of this workspace, and the name under which a backend looks for it.
 #[derive(Clone, Copy, Debug)]
 pub struct Emulated {
     /// `liblockstep_emulated_cuda.so`, which is built beside the tests.
@@ -23,12 +23,13 @@ pub struct Emulated {
 }
 
 impl Emulated {
-    /// Runs `body` in a process of its own, whose loader finds the library, under these settings. `test` is the test's name.
+    /// Runs `body` in its own process, whose loader finds the library, with these settings. `test` is the
+    /// test's name.
     pub fn run(&self, test: &str, settings: &str, body: impl FnOnce(&Controls)) {
         self.run_without(test, settings, &[], body);
     }
 
-    /// The same with a library that lacks functions.
+    /// Like `run`, with a library that lacks the functions `lacks`.
     pub fn run_without(&self, test: &str, settings: &str, lacks: &[&str], body: impl FnOnce(&Controls)) {
         if std::env::var(INNER).is_ok_and(|inner| inner == test) {
             return body(&Controls::open(self.name));
@@ -49,7 +50,7 @@ impl Emulated {
         assert!(said.contains("1 passed"), "no test is called {test}:\n{said}");
     }
 
-    /// A folder with the library under the backend's name.
+    /// Returns a folder that holds the library under the backend's name.
     fn lay(&self, exe: &Path, test: &str, lacks: &[&str]) -> PathBuf {
         let beside = exe.parent().expect("a folder");
         let built = [beside.join(self.built), beside.join("..").join(self.built)];
@@ -66,7 +67,7 @@ impl Emulated {
     }
 }
 
-/// Gives a symbol of a library another name of the same length, so that nobody finds it.
+/// Renames a symbol of a library to another name of the same length, so that it is not found.
 fn rename(library: &mut [u8], symbol: &str) {
     let whole = [b"\0", symbol.as_bytes(), b"\0"].concat();
     let at: Vec<usize> =
@@ -77,12 +78,12 @@ fn rename(library: &mut [u8], symbol: &str) {
     }
 }
 
-/// What a library was asked for and has not got back.
+/// Numbers of objects that a library handed out and did not get back.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Held {
     /// Allocations of device memory.
     pub memory: u64,
-    /// Of pinned memory.
+    /// Allocations of pinned memory.
     pub pinned: u64,
     /// Streams.
     pub streams: u64,
@@ -94,12 +95,13 @@ pub struct Held {
     pub contexts: u64,
 }
 
-/// What one launch after the other did, by entry point.
+/// What all launches of an entry point did.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Ran {
     /// Entry point.
     pub entry: String,
-    /// Launches, instructions, lane-instructions, requests, bytes requested, bytes moved in sectors of 32, 64 and 128.
+    /// Launches, instructions, lane-instructions, requests, bytes requested, bytes moved in sectors of 32, 64
+    /// and 128.
     pub counts: [u64; 8],
 }
 
@@ -108,16 +110,16 @@ pub struct Ran {
 pub struct Controls(Library);
 
 impl Controls {
-    /// Of the library that the loader finds under this name: the one that a backend loads too.
+    /// Opens the library that the loader finds under this name, the one that a backend also loads.
     pub fn open(name: &str) -> Controls {
         Controls::try_open(name).unwrap_or_else(|error| panic!("{name}: {error}"))
     }
 
-    /// The same where there may be another one, or none.
+    /// Like `open`; errors if the library is missing or is not an emulated one.
     pub fn try_open(name: &str) -> Result<Controls, String> {
         // SAFETY: a driver library may be loaded by any program.
         let library = unsafe { Library::new(name) }.map_err(|error| error.to_string())?;
-        // SAFETY: it is only looked for.
+        // SAFETY: it is only looked up, not called.
         unsafe { library.get::<unsafe extern "C" fn()>("lockstep_emulator_live") }
             .map_err(|error| error.to_string())?;
         Ok(Controls(library))
@@ -125,14 +127,14 @@ impl Controls {
 
     fn with_text<R>(&self, function: &str, text: &str) -> R {
         let text = CString::new(text).expect("no NUL");
-        // SAFETY: the three functions that are called through here take one text (src/exports.rs).
+        // SAFETY: the three functions called through here take one string (src/exports.rs).
         unsafe {
             let call = self.0.get::<unsafe extern "C" fn(*const c_char) -> R>(function).expect(function);
             call(text.as_ptr())
         }
     }
 
-    /// Another machine, as a new process would find it.
+    /// Replaces the machine by a fresh one, as in a new process.
     pub fn reset(&self, settings: &str) {
         let code: i32 = self.with_text("lockstep_emulator_reset", settings);
         assert_eq!(code, 0, "{settings}");
@@ -144,14 +146,14 @@ impl Controls {
         assert_eq!(code, 0, "{failure}");
     }
 
-    /// How often a function was called since the last reset.
+    /// Returns how often a function was called since the last reset.
     pub fn calls(&self, function: &str) -> u64 {
         self.with_text("lockstep_emulator_calls", function)
     }
 
     fn six(&self, function: &str) -> Held {
         let mut six = [0; 6];
-        // SAFETY: both functions that are called through here write six numbers (src/exports.rs).
+        // SAFETY: both functions called through here write six numbers (src/exports.rs).
         unsafe {
             let call = self.0.get::<unsafe extern "C" fn(*mut u64)>(function).expect(function);
             call(six.as_mut_ptr());
@@ -160,18 +162,18 @@ impl Controls {
         Held { memory, pinned, streams, events, modules, contexts }
     }
 
-    /// What was not given back, but to lost devices.
+    /// Counts what was not released, except on lost devices.
     pub fn live(&self) -> Held {
         self.six("lockstep_emulator_live")
     }
 
-    /// What contexts still held when their last reference went.
+    /// Counts what contexts still held when their last reference was released.
     pub fn leaked(&self) -> Held {
         self.six("lockstep_emulator_leaked")
     }
 
     fn words(&self, function: &str) -> String {
-        // SAFETY: the functions that are called through here take a buffer (src/exports.rs).
+        // SAFETY: the functions called through here take a buffer (src/exports.rs).
         unsafe {
             let call =
                 self.0.get::<unsafe extern "C" fn(*mut c_char, usize) -> usize>(function).expect(function);
@@ -182,22 +184,23 @@ impl Controls {
         }
     }
 
-    /// The last fault of a kernel, or nothing.
+    /// Returns the last fault of a kernel; empty if there was none.
     pub fn fault(&self) -> String {
         self.words("lockstep_emulator_fault")
     }
 
-    /// What a program did that works by luck.
+    /// Returns what a program did that works only by luck.
     pub fn complaints(&self) -> String {
         self.words("lockstep_emulator_complaints")
     }
 
-    /// The last calls of the library, in order; of a launch with entry point, grid and a hash of its parameters.
+    /// Returns the library's last calls, in order; for a launch with entry point, grid and a hash of its
+    /// parameters.
     pub fn log(&self) -> Vec<String> {
         self.words("lockstep_emulator_log").lines().map(str::to_owned).collect()
     }
 
-    /// What each entry point did.
+    /// Returns what each entry point did.
     pub fn counts(&self) -> Vec<Ran> {
         let text = self.words("lockstep_emulator_counts");
         let line = |line: &str| {

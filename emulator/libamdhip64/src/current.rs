@@ -8,12 +8,12 @@ thread_local! {
     static LAST_ERROR: Cell<i32> = const { Cell::new(0) };
 }
 
-/// The current device.
+/// Returns the current device.
 pub(crate) fn device() -> usize {
     DEVICE.get()
 }
 
-/// The same, as a library asks.
+/// Returns the current device in the form that a library queries.
 pub(crate) fn maybe(_machine: &Machine) -> Option<usize> {
     Some(device())
 }
@@ -31,7 +31,7 @@ pub(crate) fn remember(code: i32) -> i32 {
     code
 }
 
-/// What was remembered, once.
+/// Returns the remembered failure, once.
 pub(crate) fn last_error() -> i32 {
     LAST_ERROR.take()
 }

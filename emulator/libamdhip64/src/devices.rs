@@ -1,4 +1,4 @@
-//! Devices and names of codes.
+//! Devices and names of error codes.
 
 use crate::vendor::{VENDOR, name};
 use crate::{LIBRARY, api, current};
@@ -12,17 +12,17 @@ const NULL: i32 = VENDOR.codes.value;
 const MULTIPROCESSORS: c_int = 63;
 const WARP_SIZE: c_int = 87;
 
-/// Where `gcnArchName` is in `hipDeviceProp_t` of ROCm 6 and of the versions before, and how long they are.
+/// Offset of `gcnArchName` in `hipDeviceProp_t`, and the size of the structure, in ROCm 6 and before.
 const SIX: (usize, usize) = (1160, 1472);
 const FIVE: (usize, usize) = (396, 792);
 
-/// A device of the machine.
+/// Returns a device of the machine.
 fn device(machine: &Machine, device: c_int) -> Result<usize, i32> {
     let device = usize::try_from(device).map_err(|_| VENDOR.codes.no_such_device)?;
     machine.has(device).map(|()| device)
 }
 
-/// A `hipDeviceProp_t`: the fields that anybody here reads, zeros elsewhere.
+/// Writes a `hipDeviceProp_t`: the fields that this project reads, and zeros elsewhere.
 ///
 /// # Safety
 /// `to` is null or a structure of this layout.
@@ -52,7 +52,7 @@ unsafe fn put_properties(
 /// None is asked for.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn hipGetErrorName(code: c_int) -> *const c_char {
-    // It can be made to fail in one way: not to know.
+    // It can be made to fail in only one way: by not knowing the name.
     if LIBRARY.call("hipGetErrorName", |_| Ok(())) != 0 {
         return std::ptr::null();
     }

@@ -1,13 +1,13 @@
-//! The functions of AMD's HIP runtime that `lockstep-rocm` uses (rocm/src/symbols.rs), on emulated devices. What each does stands in
-//! AMD's manual; what differs, in docs/emulator.md.
+//! The functions of AMD's HIP runtime that `lockstep-rocm` uses (rocm/src/symbols.rs), on emulated devices.
+//! AMD's manual says what each does; docs/emulator.md lists the differences.
 //!
 //! ```text
-//! vendor      codes, names, the machine that is played unless LOCKSTEP_EMULATOR says otherwise
+//! vendor      codes, names, the machine that is simulated unless LOCKSTEP_EMULATOR says otherwise
 //! load        code objects, read by the interpreter
 //! current     the device and the last error of a thread
 //! devices     devices, names of codes
 //! modules     modules, occupancy, launches
-//! memory      device memory, pinned memory, copies, whose an address is
+//! memory      device memory, pinned memory, copies, owners of addresses
 //! streams     streams and events
 //! ```
 #![allow(non_snake_case)]
@@ -25,7 +25,8 @@ use lockstep_emulated_abi::Library;
 /// This library.
 static LIBRARY: Library = Library::new(&vendor::VENDOR, current::maybe);
 
-/// Functions of the API: counted, failed if they are to fail, remembered if they did, and no panic leaves them.
+/// Defines functions of the API. Each call is counted, failed if requested, and its failure remembered; no
+/// panic escapes.
 macro_rules! api {
     ($(fn $name:ident($($arg:ident: $type:ty),* $(,)?) |$machine:ident| $body:block)*) => {$(
         /// See AMD's manual.

@@ -1,4 +1,4 @@
-//! Device memory, pinned memory, copies, whose an address is.
+//! Device memory, pinned memory, copies, owners of addresses.
 
 use crate::vendor::VENDOR;
 use crate::{api, current};
@@ -22,7 +22,8 @@ pub struct PointerAttributes {
     flags: c_uint,
 }
 
-/// `hipMemoryType` of unregistered, host and device memory: from 6.0 on, and before, where nothing is unregistered.
+/// `hipMemoryType` of unregistered, host and device memory, from 6.0 on and before. Before 6.0 there is no
+/// type for unregistered memory.
 const SIX: (Option<c_int>, c_int, c_int) = (Some(0), 1, 2);
 const FIVE: (Option<c_int>, c_int, c_int) = (None, 0, 1);
 const VERSION_SIX: i32 = 60_000_000;
@@ -93,7 +94,7 @@ api! {
     }
 
     fn hipPointerGetAttributes(attributes: *mut PointerAttributes, address: *const c_void) |machine| {
-        // Asked of a lost device, it answers with the loss.
+        // For a lost device, the answer is the loss.
         machine.memory(current::device())?;
         let new = machine.settings().version >= VERSION_SIX;
         let (unregistered, host, device) = if new { SIX } else { FIVE };

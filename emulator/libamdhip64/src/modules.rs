@@ -62,7 +62,7 @@ api! {
         params: *mut *mut c_void,
         extra: *mut *mut c_void,
     ) |machine| {
-        // No kernel here has shared memory or packs its parameters itself.
+        // No kernel here uses shared memory or prepacked parameters.
         if shared != 0 || !extra.is_null() {
             return Err(VENDOR.codes.value);
         }

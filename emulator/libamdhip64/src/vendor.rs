@@ -1,4 +1,4 @@
-//! HIP's codes and the machine that is played.
+//! HIP's codes, and the machine that is simulated.
 
 use crate::load::program;
 use lockstep_emulator::runtime::{Codes, Settings, Vendor};
@@ -18,7 +18,7 @@ pub(crate) static VENDOR: Vendor = Vendor {
         handle: 400,
         not_found: 500,
         not_ready: 600,
-        // AMD's runtime aborts the process at most of a kernel's faults; this one returns.
+        // AMD's runtime aborts the process on most kernel faults; this one returns a code.
         address: 700,
         misaligned: 719,
         instruction: 719,
@@ -49,7 +49,7 @@ fn version(major: u32, minor: u32) -> i32 {
     (major * 10_000_000 + minor * 100_000).cast_signed()
 }
 
-/// The name of a code; of one that there is not, that of the unknown error, as HIP does.
+/// Returns the name of a code; for an unknown one, the name of the unknown error, as HIP does.
 pub(crate) fn name(code: i32) -> &'static CStr {
     match code {
         0 => c"hipSuccess",

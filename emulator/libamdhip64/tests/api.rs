@@ -1,4 +1,4 @@
-//! The functions as C sees them: what is wrong is a code, and what is asked for is written where it belongs.
+//! The functions as C sees them: errors are codes, and results are written where they belong.
 
 use lockstep_emulated_hip::devices::*;
 use lockstep_emulated_hip::lockstep_emulator_reset;
@@ -11,11 +11,11 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
 
-/// A fresh machine, with device 0 current and no error remembered.
+/// Resets to a fresh machine, with device 0 current and no error remembered.
 fn machine(settings: &str) -> MutexGuard<'static, ()> {
     let guard = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
     let settings = CString::new(settings).unwrap();
-    // SAFETY: a text.
+    // SAFETY: a C string.
     unsafe {
         assert_eq!(lockstep_emulator_reset(settings.as_ptr()), 0);
         hipSetDevice(0);
@@ -80,7 +80,7 @@ fn memory_is_named_as_its_version_does() {
         let _machine = machine(&format!("version={version}"));
         let (mut memory, mut pinned) = (null_mut(), null_mut());
         let kind = |address: *const c_void| {
-            // `hipPointerAttribute_t`, with room: its first field is the type.
+            // `hipPointerAttribute_t`, with spare space: its first field is the type.
             let mut found = [-1i32; 32];
             // SAFETY: larger than the structure.
             let code = unsafe { hipPointerGetAttributes(found.as_mut_ptr().cast(), address) };
@@ -103,7 +103,7 @@ fn memory_is_named_as_its_version_does() {
 fn directions_are_those_of_the_manual() {
     let _machine = machine("");
     let (mut memory, mut other, values, mut back) = (null_mut(), null_mut(), [1u8, 2, 3], [0u8; 3]);
-    // SAFETY: as long as it is said.
+    // SAFETY: as long as stated.
     unsafe {
         assert_eq!([hipMalloc(&mut memory, 3), hipMalloc(&mut other, 3)], [0; 2]);
         assert_eq!(hipMemcpyAsync(memory, values.as_ptr().cast(), 3, 1, null_mut()), 0);

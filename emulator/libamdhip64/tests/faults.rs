@@ -1,5 +1,5 @@
-//! `lockstep-rocm`, unchanged, on a library that fails when it is asked to. Each test has a process of its own, whose loader finds the
-//! emulated `libamdhip64.so`.
+//! `lockstep-rocm`, unchanged, on a library that fails on request. Each test runs in its own process, whose
+//! loader finds the emulated `libamdhip64.so`.
 #![cfg(target_os = "linux")]
 
 #[path = "../../libcuda/tests/common/mod.rs"]
@@ -16,7 +16,8 @@ const HIP: Backend<Driver> = Backend {
     open: lockstep_rocm::open,
     devices: lockstep_rocm::devices,
     symbols: include_str!("../../../rocm/src/symbols.rs"),
-    // The older layout of the properties is asked for where there is no newer one; names and the last error, after failures.
+    // The older layout of the properties is requested only if there is no newer one; names and the last error
+    // only after failures.
     unused: &["hipGetErrorName", "hipGetLastError", "hipGetDeviceProperties", "hipSetDevice"],
     givers: &[
         "hipFree",
@@ -24,7 +25,7 @@ const HIP: Backend<Driver> = Backend {
         "hipStreamDestroy",
         "hipEventDestroy",
         "hipModuleUnload",
-        // Without the device being current nothing can be given back.
+        // Nothing can be released unless the device is current.
         "hipGetDevice",
     ],
     names: ("HIP", "Lockstep emulator (gfx942)"),
@@ -148,7 +149,7 @@ fn a_library_that_lacks_a_function() {
     });
 }
 
-/// What failed on our account is not found by the caller's program.
+/// The caller's program does not find failures that we caused.
 #[test]
 fn the_last_error_is_taken_away() {
     LIBRARY.run("the_last_error_is_taken_away", "", |controls| {
@@ -161,7 +162,7 @@ fn the_last_error_is_taken_away() {
     });
 }
 
-/// Without the newer layout of the properties the older one is read.
+/// Without the newer layout of the properties, the older one is read.
 #[test]
 fn a_library_that_lacks_what_is_optional() {
     let lacks = ["hipGetDevicePropertiesR0600", "hipStreamGetDevice"];
@@ -181,7 +182,7 @@ fn a_library_that_cannot_tell_the_architecture() {
     });
 }
 
-/// The caller's device is current again after every call; where it cannot be changed, that is an error.
+/// The caller's device is current again after every call; if it cannot be changed, that is an error.
 #[test]
 fn the_callers_device_comes_back() {
     LIBRARY.run("the_callers_device_comes_back", "devices=2", |controls| {

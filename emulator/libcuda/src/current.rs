@@ -1,20 +1,20 @@
-//! Which context is current on a thread.
+//! The context that is current on a thread.
 
 use crate::vendor::VENDOR;
 use lockstep_emulator::runtime::Machine;
 use std::cell::RefCell;
 
 thread_local! {
-    /// Contexts that were pushed on this thread.
+    /// Contexts pushed on this thread.
     static PUSHED: RefCell<Vec<u64>> = const { RefCell::new(Vec::new()) };
 }
 
-/// The device of the current context, or the code for there being none.
+/// Returns the device of the current context, or the code for not having one.
 pub(crate) fn device(machine: &Machine) -> Result<usize, i32> {
     machine.context(get().ok_or(VENDOR.codes.no_context)?)
 }
 
-/// The same for who does not mind.
+/// Returns the device of the current context, if there is one.
 pub(crate) fn maybe(machine: &Machine) -> Option<usize> {
     device(machine).ok()
 }
@@ -31,7 +31,7 @@ pub(crate) fn get() -> Option<u64> {
     PUSHED.with_borrow(|stack| stack.last().copied())
 }
 
-/// Puts a context in the place of the current one; 0 takes that away.
+/// Replaces the current context; 0 removes it.
 pub(crate) fn set(machine: &Machine, context: u64) -> Result<(), i32> {
     if context != 0 {
         machine.context(context)?;
@@ -43,7 +43,7 @@ pub(crate) fn set(machine: &Machine, context: u64) -> Result<(), i32> {
     Ok(())
 }
 
-/// The one before is current again.
+/// Pops the current context; the previous one becomes current.
 pub(crate) fn pop() -> Result<u64, i32> {
     PUSHED.with_borrow_mut(Vec::pop).ok_or(VENDOR.codes.no_context)
 }

@@ -1,4 +1,4 @@
-//! Initialisation, devices, contexts, names of codes.
+//! Initialisation, devices, contexts, names of error codes.
 
 use crate::vendor::{VENDOR, name};
 use crate::{api, current};
@@ -18,19 +18,19 @@ const MEMORY_POOLS: c_int = 115;
 
 static INITIALISED: AtomicBool = AtomicBool::new(false);
 
-/// Whether `cuInit` was called.
+/// Returns an error if `cuInit` was not called.
 fn initialised() -> Result<(), i32> {
     if INITIALISED.load(Ordering::Relaxed) { Ok(()) } else { Err(VENDOR.codes.not_initialised) }
 }
 
-/// A device of the machine.
+/// Returns a device of the machine.
 fn device(machine: &Machine, device: c_int) -> Result<usize, i32> {
     initialised()?;
     let device = usize::try_from(device).map_err(|_| VENDOR.codes.no_such_device)?;
     machine.has(device).map(|()| device)
 }
 
-/// 9 and 0 of `sm_90`.
+/// Returns 9 and 0 for `sm_90`.
 fn capability(arch: &str) -> (i32, i32) {
     let digits: String = arch.chars().filter(char::is_ascii_digit).collect();
     let number: i32 = digits.parse().unwrap_or(0);
@@ -87,7 +87,7 @@ api! {
             MULTIPROCESSORS => machine.settings().units.cast_signed(),
             CAPABILITY_MAJOR => major,
             CAPABILITY_MINOR => minor,
-            // None: who asks allocates by cuMemAlloc then.
+            // None, so that callers allocate with cuMemAlloc.
             MEMORY_POOLS => 0,
             _ => return Err(VENDOR.codes.value),
         };

@@ -1,13 +1,14 @@
-//! The functions of NVIDIA's driver API that `lockstep-cuda` uses (cuda/src/symbols.rs) and those that cudarc calls besides, on emulated
-//! devices. What each does stands in NVIDIA's manual; what differs, in docs/emulator.md.
+//! The functions of NVIDIA's driver API that `lockstep-cuda` uses (cuda/src/symbols.rs), and those that
+//! cudarc also calls, on emulated devices. NVIDIA's manual says what each does; docs/emulator.md lists the
+//! differences.
 //!
 //! ```text
-//! vendor      codes, names, the machine that is played unless LOCKSTEP_EMULATOR says otherwise
+//! vendor      codes, names, the machine that is simulated unless LOCKSTEP_EMULATOR says otherwise
 //! load        PTX, read by the interpreter
 //! current     the context that is current on a thread
 //! devices     initialisation, devices, contexts, names of codes
 //! modules     modules, occupancy, launches
-//! memory      device memory, pinned memory, copies, whose an address is
+//! memory      device memory, pinned memory, copies, owners of addresses
 //! streams     streams and events
 //! ```
 #![allow(non_snake_case)]
@@ -25,7 +26,7 @@ use lockstep_emulated_abi::Library;
 /// This library.
 static LIBRARY: Library = Library::new(&vendor::VENDOR, current::maybe);
 
-/// Functions of the API: counted, failed if they are to fail, and no panic leaves them.
+/// Defines functions of the API. Each call is counted and failed if requested; no panic escapes.
 macro_rules! api {
     ($(fn $name:ident($($arg:ident: $type:ty),* $(,)?) |$machine:ident| $body:block)*) => {$(
         /// See NVIDIA's manual.

@@ -1,4 +1,4 @@
-//! Device memory, pinned memory, copies, whose an address is.
+//! Device memory, pinned memory, copies, owners of addresses.
 
 use crate::vendor::VENDOR;
 use crate::{api, current};
@@ -82,14 +82,14 @@ api! {
     }
 
     fn cuPointerGetAttribute(value: *mut c_void, attribute: c_int, address: u64) |machine| {
-        // Asked of a lost context, it answers with the loss.
+        // For a lost context, the answer is the loss.
         machine.memory(current::device(machine)?)?;
         let owner = machine.owner(address).ok_or(VENDOR.codes.value)?;
         let (kind, device) = match owner {
             Owner::Device(device) => (DEVICE, device),
             Owner::Pinned(device) => (HOST, device),
         };
-        // SAFETY: the caller's: as large as the attribute.
+        // SAFETY: the caller's: the target is as large as the attribute.
         unsafe {
             match attribute {
                 CONTEXT => {

@@ -13,10 +13,10 @@ const NULL: i32 = VENDOR.codes.value;
 const ERROR_LOG: c_int = 5;
 const ERROR_LOG_BYTES: c_int = 6;
 
-/// Writes the compiler's log to the buffer that the options name, if they name one.
+/// Writes the compiler's log to the buffer named in the options, if there is one.
 ///
 /// # Safety
-/// There are so many options and values, and the buffer is as long as its option says.
+/// There are `count` options and values, and the buffer is as long as its option says.
 unsafe fn put_log(log: &str, count: c_uint, option: *mut c_int, value: *mut *mut c_void) {
     if option.is_null() || value.is_null() {
         return;
@@ -42,7 +42,7 @@ api! {
         if module.is_null() {
             return Err(NULL);
         }
-        // SAFETY: the caller's: PTX ends with a NUL.
+        // SAFETY: the caller's: PTX is NUL-terminated.
         let image = unsafe { text(image.cast::<c_char>(), NULL) }?;
         let loaded = machine.load(device, image.to_bytes()).map_err(|(code, log)| {
             // SAFETY: the caller's.
@@ -93,7 +93,7 @@ api! {
         extra: *mut *mut c_void,
     ) |machine| {
         let device = current::device(machine)?;
-        // No kernel here has shared memory or packs its parameters itself.
+        // No kernel here uses shared memory or prepacked parameters.
         if shared != 0 || !extra.is_null() {
             return Err(VENDOR.codes.value);
         }

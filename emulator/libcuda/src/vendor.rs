@@ -1,4 +1,4 @@
-//! CUDA's codes and the machine that is played.
+//! CUDA's codes, and the machine that is simulated.
 
 use crate::load::program;
 use lockstep_emulator::runtime::{Codes, Settings, Vendor};
@@ -43,7 +43,7 @@ pub(crate) static VENDOR: Vendor = Vendor {
     load: program,
 };
 
-/// Names of codes, each with its NUL.
+/// Returns the name of a code.
 pub(crate) fn name(code: i32) -> Option<&'static std::ffi::CStr> {
     Some(match code {
         0 => c"CUDA_SUCCESS",

@@ -1,4 +1,4 @@
-//! The functions as C sees them: what is wrong is a code, and what is asked for is written where it belongs.
+//! The functions as C sees them: errors are codes, and results are written where they belong.
 
 use lockstep_emulated_cuda::devices::*;
 use lockstep_emulated_cuda::memory::*;
@@ -11,18 +11,18 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
 
-/// A fresh machine, initialised.
+/// Resets to a fresh, initialised machine.
 fn machine(settings: &str) -> MutexGuard<'static, ()> {
     let guard = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
     let settings = CString::new(settings).unwrap();
-    // SAFETY: a text.
+    // SAFETY: a C string.
     assert_eq!(unsafe { lockstep_emulator_reset(settings.as_ptr()) }, 0);
     // SAFETY: no pointers.
     unsafe { cuInit(0) };
     guard
 }
 
-/// Device 0's context, made current.
+/// Makes a device's context current and returns it.
 fn enter(device: c_int) -> *mut c_void {
     let mut context = null_mut();
     // SAFETY: results go to locals.
@@ -106,7 +106,7 @@ fn there_is_a_context_or_a_code() {
         assert_eq!(cuInit(1), 1);
         let (first, second) = (enter(0), enter(1));
         assert_ne!(first, second);
-        // In the place of the current one, and back.
+        // Replaces the current context, and back.
         assert_eq!((cuCtxSetCurrent(first), cuCtxGetCurrent(&mut current), current), (0, 0, first));
         assert_eq!((cuCtxSetCurrent(second), cuCtxGetCurrent(&mut current), current), (0, 0, second));
         assert_eq!((cuCtxSetCurrent(9 as *mut c_void), cuCtxSynchronize()), (201, 0));
@@ -130,7 +130,7 @@ fn codes_have_their_names() {
     let _machine = machine("");
     let name = |code| {
         let mut name = null();
-        // SAFETY: the result goes to a local; a name is a text.
+        // SAFETY: the result goes to a local; a name is a C string.
         unsafe { (cuGetErrorName(code, &mut name) == 0).then(|| CStr::from_ptr(name).to_str().unwrap()) }
     };
     assert_eq!(name(0), Some("CUDA_SUCCESS"));
@@ -144,7 +144,7 @@ fn a_text_is_cut_at_the_end_of_its_buffer() {
     let mut name = [0x7fu8; 6];
     let (mut log, mut module) = ([0x7fu8; 8], null_mut());
     enter(0);
-    // SAFETY: the buffers are as long as it is said.
+    // SAFETY: the buffers are as long as stated.
     unsafe {
         assert_eq!(cuDeviceGetName(name.as_mut_ptr().cast(), 5, 0), 0);
         assert_eq!(cuDeviceGetName(name.as_mut_ptr().cast::<c_char>(), 0, 0), 1);
@@ -163,7 +163,7 @@ fn a_text_is_cut_at_the_end_of_its_buffer() {
 #[test]
 fn what_is_misspelt_is_said() {
     let _machine = machine("");
-    // SAFETY: texts, or null.
+    // SAFETY: C strings, or null.
     unsafe {
         assert_eq!(lockstep_emulator_reset(c"devises=2".as_ptr()), 999);
         assert_eq!(lockstep_emulator_reset(null()), -1);

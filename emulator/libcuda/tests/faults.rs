@@ -1,5 +1,5 @@
-//! `lockstep-cuda`, unchanged, on a library that fails when it is asked to. Each test has a process of its own, whose loader finds the
-//! emulated `libcuda.so.1`.
+//! `lockstep-cuda`, unchanged, on a library that fails on request. Each test runs in its own process, whose
+//! loader finds the emulated `libcuda.so.1`.
 #![cfg(target_os = "linux")]
 
 mod common;
@@ -23,9 +23,9 @@ const CUDA: Backend<Driver> = Backend {
         "cuEventDestroy_v2",
         "cuModuleUnload",
         "cuDevicePrimaryCtxRelease_v2",
-        // Without a current context nothing can be given back.
+        // Nothing can be released without a current context.
         "cuCtxPushCurrent_v2",
-        // Where a device's number is asked for once more, to give its context back.
+        // Called again with a device's number, to release its context.
         "cuDeviceGet",
     ],
     names: ("CUDA", "Lockstep emulator (PTX)"),
@@ -161,7 +161,7 @@ fn a_driver_that_cannot_name_its_codes() {
     });
 }
 
-/// The caller's context is current again after every call, and nothing of ours is left on the thread.
+/// The caller's context is current again after every call, and nothing of ours remains on the thread.
 #[test]
 fn the_callers_context_comes_back() {
     LIBRARY.run("the_callers_context_comes_back", "devices=2", |controls| {

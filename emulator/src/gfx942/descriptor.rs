@@ -1,21 +1,21 @@
-//! The kernel descriptor: what a wave starts with, and in which mode.
+//! The kernel descriptor: a wave's initial state and mode.
 
-/// What is implemented of a descriptor, decoded.
+/// The implemented parts of a descriptor, decoded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Descriptor {
     /// Vector registers that the kernel may name.
     pub vgprs: u32,
-    /// Scalar registers that it may name, without VCC and what the hardware keeps behind it.
+    /// Scalar registers that it may name, without VCC and those that the hardware keeps after it.
     pub sgprs: u32,
-    /// Whether s0 and s1 are the address of the arguments.
+    /// Whether s0 and s1 hold the address of the arguments.
     pub kernarg: bool,
-    /// Which workgroup numbers follow in scalar registers: x, y, z.
+    /// Which workgroup indices follow in scalar registers: x, y, z.
     pub workgroup: [bool; 3],
-    /// Up to which dimension v0 has the thread's number: x (0), y (1), z (2).
+    /// The last dimension of the thread index in v0: x (0), y (1), z (2).
     pub workitem: u32,
-    /// `clamp` makes 0 of NaN.
+    /// Whether `clamp` turns NaN into 0.
     pub dx10_clamp: bool,
-    /// Minimum and maximum quiet signalling NaN.
+    /// Whether minimum and maximum quiet signalling NaNs.
     pub ieee: bool,
 }
 
@@ -27,12 +27,12 @@ fn word(bytes: &[u8], at: usize) -> u32 {
 }
 
 impl Descriptor {
-    /// From the descriptor's address to the code's.
+    /// Returns the offset from the descriptor to the code.
     pub(super) fn entry(bytes: &[u8]) -> i64 {
         (u64::from(word(bytes, 16)) | u64::from(word(bytes, 20)) << 32).cast_signed()
     }
 
-    /// From its 64 bytes; or what it asks for that is not implemented.
+    /// Reads its 64 bytes; an error names a requested feature that is not implemented.
     pub fn read(bytes: &[u8]) -> Result<Descriptor, String> {
         let [lds, scratch, rsrc3, rsrc1, rsrc2, properties] =
             [0, 4, 44, 48, 52, 56].map(|at| word(bytes, at));
@@ -63,8 +63,8 @@ impl Descriptor {
         if bits(rsrc2, 1, 5) != 2 * u32::from(kernarg) {
             return Err(format!("{} user registers", bits(rsrc2, 1, 5)));
         }
-        // Granules of 8 vector registers, of which accumulation registers begin at a multiple of 4; of 16 scalar ones in steps
-        // of 8, six of which are VCC and the hardware's.
+        // Vector registers come in granules of 8, and accumulation registers begin at a multiple of 4; scalar
+        // ones come in granules of 16 in steps of 8, six of which are VCC and the hardware's.
         let vgprs = ((bits(rsrc1, 0, 6) + 1) * 8).min((bits(rsrc3, 0, 6) + 1) * 4).min(256);
         let sgprs = (bits(rsrc1, 6, 4) / 2 + 1) * 16 - 6;
         Ok(Descriptor {

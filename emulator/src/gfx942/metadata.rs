@@ -37,7 +37,7 @@ pub struct Argument {
 }
 
 impl Argument {
-    /// Whether the launcher makes it, not the caller.
+    /// Returns whether the launcher supplies it, not the caller.
     pub fn hidden(&self) -> bool {
         self.kind.starts_with("hidden_")
     }
@@ -53,10 +53,10 @@ struct Notes {
 
 /// `NT_AMDGPU_METADATA`.
 const METADATA: u32 = 32;
-/// Bytes of arguments of a kernel: more is a file gone wrong.
+/// Maximum number of argument bytes of a kernel: more means a broken file.
 const MAX_KERNARG: u32 = 1 << 16;
 
-/// The kernels of a section of notes.
+/// Reads the kernels of a section of notes.
 pub(super) fn read(section: &[u8]) -> Result<Vec<Note>, LoadError> {
     let message = message(section).ok_or_else(|| LoadError::new("no AMDGPU metadata"))?;
     let notes: Notes =

@@ -1,7 +1,7 @@
-//! gfx942 (AMD Instinct MI300, CDNA3): machine code of a code object, wave by wave.
+//! gfx942 (AMD Instinct MI300, CDNA3): runs the machine code of a code object, wave by wave.
 //!
 //! ```text
-//! object, metadata, descriptor   the file: kernels, their arguments, what a wave starts with
+//! object, metadata, descriptor   the file: kernels, their arguments, a wave's initial state
 //! code                           words to instructions, and to LLVM's text
 //! run                            registers, operations, memory, a grid of waves
 //! ```

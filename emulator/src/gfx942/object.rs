@@ -1,4 +1,4 @@
-//! A code object: an ELF file with kernels, a descriptor of each, and metadata.
+//! A code object: an ELF file with kernels, a descriptor for each, and metadata.
 
 use super::descriptor::Descriptor;
 use super::metadata::{self, Argument, Note};
@@ -8,7 +8,7 @@ use crate::gfx942::code::op::{Form, Op, Ty};
 use object::{Object as _, ObjectSection as _, ObjectSymbol as _};
 use std::collections::BTreeMap;
 
-/// Why a file is no code object that can be loaded.
+/// Why a file cannot be loaded as a code object.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("code object: {0}")]
 pub struct LoadError(pub String);
@@ -26,24 +26,24 @@ pub struct Kernel {
     pub name: String,
     /// Its instructions.
     pub code: Vec<Inst>,
-    /// Where each begins, in bytes from the first.
+    /// The offset of each instruction, in bytes.
     pub offsets: Vec<u32>,
-    /// Why instructions cannot be run, by number.
+    /// Why instructions cannot be run, by index.
     pub refused: BTreeMap<usize, String>,
-    /// Arguments, hidden ones too.
+    /// Arguments, including hidden ones.
     pub arguments: Vec<Argument>,
     /// Bytes of the argument segment.
     pub kernarg: u32,
-    /// Most threads of a workgroup.
+    /// Maximum number of threads per workgroup.
     pub max_threads: u32,
-    /// What it starts with; or why it cannot be started.
+    /// Its initial state, or why it cannot be started.
     pub descriptor: Result<Descriptor, String>,
 }
 
-/// Bytes of a kernel: more is a file gone wrong.
+/// Maximum number of code bytes of a kernel: more means a broken file.
 const MAX_CODE: u64 = 1 << 26;
 
-/// The kernels of a file, in the order of its metadata.
+/// Loads the kernels of a file, in the order of its metadata.
 pub(super) fn load(bytes: &[u8]) -> Result<Vec<Kernel>, LoadError> {
     let wrong = |why: &str| LoadError::new(why);
     let file = object::read::elf::ElfFile64::<object::LittleEndian>::parse(bytes)
@@ -127,7 +127,7 @@ impl Kernel {
         kernel
     }
 
-    /// Decodes all, then finds what jumps lead to.
+    /// Decodes all instructions, then resolves the targets of jumps.
     fn decode(&mut self, words: &[u32]) {
         let mut at = 0;
         while at < words.len() {
@@ -155,7 +155,7 @@ impl Kernel {
     }
 }
 
-/// A register that the kernel was not given, or a modifier that is not implemented.
+/// Returns a register that the kernel was not allotted, or a modifier that is not implemented.
 fn beyond(inst: &Inst, descriptor: &Descriptor) -> Option<String> {
     let spec = inst.spec();
     let mut used = Vec::new();

@@ -1,4 +1,4 @@
-//! One allocation: its bytes, and what is known of each.
+//! One allocation: its bytes, and the state of each.
 
 use super::races::Races;
 use super::{PAGE, SPACE};
@@ -8,12 +8,12 @@ use std::ops::Range;
 #[derive(Debug)]
 pub(super) struct Allocation {
     pub(super) len: usize,
-    /// All of it, or the pages that were touched.
+    /// All of it, or the pages touched so far.
     whole: Option<Block>,
     pages: HashMap<usize, Block>,
 }
 
-/// Bytes that lie in one piece on the host.
+/// Bytes that are contiguous on the host.
 #[derive(Debug)]
 pub(super) struct Block {
     pub(super) bytes: Vec<u8>,
@@ -23,7 +23,8 @@ pub(super) struct Block {
 
 impl Block {
     fn new(len: usize) -> Block {
-        // Not zeros: code that counts on zeros shall not work by chance where the check for written bytes is off.
+        // Not zeros: code that relies on zeros must not work by chance when the check for written bytes is
+        // off.
         Block { bytes: vec![0xa5; len], written: vec![false; len], races: Races::new(len) }
     }
 }
@@ -34,7 +35,7 @@ impl Allocation {
         Allocation { len, whole, pages: HashMap::new() }
     }
 
-    /// The block that holds byte `offset`, and where in it; bytes from there on that lie in the same one.
+    /// Returns the block that contains byte `offset`, and the position of the byte in it.
     #[inline]
     pub(super) fn block(&mut self, offset: usize) -> (&mut Block, usize) {
         match &mut self.whole {
@@ -43,7 +44,8 @@ impl Allocation {
         }
     }
 
-    /// Calls `visit` with the blocks of `bytes` bytes from `offset` on: the part of each, and where that is in the bytes.
+    /// Calls `visit` with each block of the `bytes` bytes from `offset` on: the part in the block, and its
+    /// position in the bytes.
     pub(super) fn each(
         &mut self,
         offset: usize,

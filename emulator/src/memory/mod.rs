@@ -1,8 +1,10 @@
-//! Memory of the emulated device: every access is inside one allocation, aligned, of written bytes, and free of races.
+//! Memory of the emulated device: every access must be in bounds, aligned, of written bytes, and free of
+//! races.
 //!
-//! Addresses are the emulator's own: an allocation's number is in the upper bits, so that an access that leaves its
-//! allocation lands in no other, however far it strays within [`SPACE`], and no address is one of the host. A large allocation
-//! takes several numbers and has host memory for the pages alone that were touched: offsets beyond 32 bits cost nothing.
+//! Addresses are the emulator's own. An allocation's number is in the upper bits, so that an access that
+//! leaves its allocation lands in no other, however far it strays within [`SPACE`], and no address is a host
+//! address. A large allocation takes several numbers, and only its touched pages use host memory, so offsets
+//! beyond 32 bits cost nothing.
 
 mod allocation;
 mod races;
@@ -17,47 +19,48 @@ use trace::Trace;
 
 /// Bits of an address that count within one allocation.
 const SPACE_BITS: u32 = 33;
-/// Bytes of address space of one number: half of the first lies before its allocation, and at least as much behind it.
+/// Bytes of address space per number: half of the first number's space lies before its allocation, and at
+/// least as much after it.
 pub const SPACE: u64 = 1 << SPACE_BITS;
-/// Bytes of a page of an allocation that is larger than `SPACE / 2`.
+/// Bytes per page of an allocation larger than `SPACE / 2`.
 const PAGE: usize = 1 << 16;
-/// The first address: above it the device's, far from null.
+/// The first device address, far from null.
 const BASE: u64 = 0x1000_0000_0000;
-/// Allocations at one time: addresses stay below 2^47.
+/// Maximum number of simultaneous allocations: addresses stay below 2^47.
 const SLOTS: usize = 1 << 13;
-/// Devices whose addresses differ.
+/// Devices with distinct addresses.
 pub const DEVICES: usize = 8;
-/// Allocations of one device at one time.
+/// Maximum number of simultaneous allocations of one device.
 const PER_DEVICE: usize = SLOTS / DEVICES;
-/// What an allocation begins at a multiple of, as `cuMemAlloc` and `hipMalloc` promise.
+/// Alignment of allocations, as `cuMemAlloc` and `hipMalloc` promise.
 pub const ALIGN: u64 = 256;
 
 /// Device memory.
 #[derive(Debug)]
 pub struct Memory {
-    /// Number of the first of its slots: every device has addresses of its own.
+    /// Number of its first slot: every device has its own addresses.
     first: usize,
     slots: Vec<Option<Allocation>>,
-    /// How many numbers back the allocation begins that a number belongs to.
+    /// For each number, how many numbers back its allocation begins.
     back: Vec<usize>,
     free: Vec<usize>,
     limit: u64,
     used: u64,
-    /// Who runs, in numbers that never come back: a launch takes as many as it has teams.
+    /// Identifies the running team, in numbers that are never reused: a launch takes one per team.
     epoch: u64,
     team: u64,
     trace: Option<Trace>,
-    /// Stores until one is wrong; 0 where none is to be.
+    /// Stores until one is corrupted; 0 for none.
     until_flip: u64,
 }
 
 impl Memory {
-    /// A device of so many bytes.
+    /// Creates a device with this many bytes.
     pub fn new(limit: u64) -> Memory {
         Memory::of_device(0, limit)
     }
 
-    /// Device number `device` (below [`DEVICES`]), of so many bytes.
+    /// Creates device number `device` (below [`DEVICES`]) with this many bytes.
     pub fn of_device(device: usize, limit: u64) -> Memory {
         let first = device.min(DEVICES - 1) * PER_DEVICE;
         Memory {
@@ -74,34 +77,34 @@ impl Memory {
         }
     }
 
-    /// The same with one wrong store: the nth from 1 stores its value with the lowest bit flipped.
+    /// Adds one wrong store: the nth, counted from 1, stores its value with the lowest bit flipped.
     pub fn with_flipped(self, nth: Option<u64>) -> Memory {
         Memory { until_flip: nth.unwrap_or(0), ..self }
     }
 
-    /// Bytes of the device.
+    /// Returns the size of the device in bytes.
     pub fn limit(&self) -> u64 {
         self.limit
     }
 
-    /// Bytes in allocations.
+    /// Returns the number of allocated bytes.
     pub fn used(&self) -> u64 {
         self.used
     }
 
-    /// Allocations that were not freed: first address and bytes.
+    /// Returns the allocations that were not freed: first address and bytes.
     pub fn live(&self) -> Vec<(u64, u64)> {
         let sizes = self.slots.iter().enumerate();
         sizes.filter_map(|(slot, a)| a.as_ref().map(|a| (self.start(slot), a.len as u64))).collect()
     }
 
-    /// Takes memory whose bytes nobody wrote yet; none where the device has no more of it, or for no bytes.
+    /// Allocates unwritten memory; `None` if the device has too little, or for 0 bytes.
     pub fn alloc(&mut self, bytes: u64) -> Option<u64> {
         if bytes == 0 || self.used.checked_add(bytes)? > self.limit {
             return None;
         }
         let len = usize::try_from(bytes).ok()?;
-        // Half of the first number's space lies before it.
+        // Half of the first number's space lies before the allocation.
         let numbers = usize::try_from(bytes.checked_add(SPACE / 2)?.div_ceil(SPACE)).ok()?;
         let slot = match self.free.pop() {
             Some(slot) if numbers == 1 => slot,
@@ -121,7 +124,7 @@ impl Memory {
         Some(self.start(slot))
     }
 
-    /// Gives an allocation back; false where none begins at the address.
+    /// Frees an allocation; returns false if none begins at the address.
     pub fn release(&mut self, address: u64) -> bool {
         let Some((slot, offset)) = self.split(address) else { return false };
         let Some(found) = self.slots.get_mut(slot) else { return false };
@@ -133,7 +136,8 @@ impl Memory {
         if let Some(trace) = &mut self.trace {
             trace.forget(address..address + allocation.len as u64);
         }
-        // The oldest is used again first: a stale address stays wrong for as long as possible. Each number of a large one is free again.
+        // The oldest is reused first, so that a stale address stays wrong for as long as possible. Each
+        // number of a large allocation becomes free.
         let mut number = slot;
         while number == slot || self.back.get(number).is_some_and(|back| *back > 0) {
             self.back[number] = 0;
@@ -143,7 +147,7 @@ impl Memory {
         true
     }
 
-    /// The allocation that an address is in: first address and bytes.
+    /// Returns the allocation that contains an address: first address and bytes.
     pub fn owner(&self, address: u64) -> Option<(u64, u64)> {
         let (slot, offset) = self.split(address)?;
         let allocation = self.slots.get(slot)?.as_ref()?;
@@ -151,23 +155,24 @@ impl Memory {
         (0..len).contains(&offset).then(|| (self.start(slot), len as u64))
     }
 
-    /// Begins a launch of so many teams: what was read and written before it is no race.
+    /// Begins a launch of this many teams: earlier accesses are no races.
     pub fn launch(&mut self, teams: u64) {
         self.epoch += self.team.max(1);
         self.team = teams;
     }
 
-    /// Notes from now on which instruction and lane stored each byte ([`Memory::last_store`]). It costs time and memory.
+    /// Records from now on which instruction and lane stored each byte ([`Memory::last_store`]). Costs time
+    /// and memory.
     pub fn trace_stores(&mut self) {
         self.trace.get_or_insert_default();
     }
 
-    /// The store that a byte came from, if stores are traced and a kernel wrote it.
+    /// Returns the store that wrote a byte, if stores are traced and a kernel wrote it.
     pub fn last_store(&self, address: u64) -> Option<LastStore> {
         self.trace.as_ref()?.last(address)
     }
 
-    /// At the end of a launch, whatever its end: which instructions the numbers of [`View::note`] are.
+    /// Called at the end of a launch, however it ended: maps the numbers of [`View::note`] to instructions.
     pub fn explain_stores(
         &mut self,
         entry: &str,
@@ -179,7 +184,7 @@ impl Memory {
         }
     }
 
-    /// What a load or store needs: the team of the launch that does it, from 0.
+    /// Returns the view for loads and stores by a team of the launch, from 0.
     pub fn team(&mut self, team: u64) -> View<'_> {
         let who = Who { epoch: self.epoch, team };
         View { memory: self, who }
@@ -199,7 +204,8 @@ impl Memory {
         Ok(())
     }
 
-    /// Copies to the host (`cuMemcpyDtoH`). Bytes that nobody wrote are copied too, as devices do: nothing computes with them.
+    /// Copies to the host (`cuMemcpyDtoH`). Unwritten bytes are copied too, as devices do: nothing computes
+    /// with them.
     pub fn download(&mut self, address: u64, to: &mut [u8]) -> Result<(), FaultKind> {
         if to.is_empty() {
             return Ok(());
@@ -211,7 +217,7 @@ impl Memory {
         Ok(())
     }
 
-    /// Copies within the device; what was not written stays so. The two ranges must not overlap.
+    /// Copies within the device; unwritten bytes stay unwritten. The ranges must not overlap.
     pub fn copy(&mut self, to: u64, from: u64, bytes: u64) -> Result<(), FaultKind> {
         if bytes == 0 {
             return Ok(());
@@ -269,12 +275,12 @@ impl Memory {
         }
     }
 
-    /// Where an allocation begins.
+    /// Returns where an allocation begins.
     fn start(&self, slot: usize) -> u64 {
         BASE + SPACE * (self.first + slot) as u64 + SPACE / 2
     }
 
-    /// The allocation whose space an address is in, and where in it.
+    /// Returns the allocation whose space contains an address, and the offset in it.
     fn split(&self, address: u64) -> Option<(usize, i64)> {
         let above = address.checked_sub(BASE)?;
         let slot = usize::try_from(above >> SPACE_BITS).ok()?.checked_sub(self.first)?;
@@ -307,13 +313,13 @@ pub struct View<'m> {
 }
 
 impl View<'_> {
-    /// Loads `N` bytes (1, 2, 4, 8 or 16), little-endian as they lie.
+    /// Loads `N` bytes (1, 2, 4, 8 or 16), in memory order.
     #[inline]
     pub fn load<const N: usize>(&mut self, address: u64) -> Result<[u8; N], FaultKind> {
         aligned(Access::Load, address, N)?;
         let who = self.who;
         let (allocation, offset) = self.memory.range(Access::Load, address, N as u64)?;
-        // Aligned, so in one page.
+        // Aligned, so within one page.
         let (block, at) = allocation.block(offset);
         let range = at..at + N;
         if let Some(byte) = block.written[range.clone()].iter().position(|written| !written) {
@@ -347,13 +353,13 @@ impl View<'_> {
         Ok(())
     }
 
-    /// Whether stores are traced.
+    /// Returns whether stores are traced.
     #[inline]
     pub fn traced(&self) -> bool {
         self.memory.trace.is_some()
     }
 
-    /// Notes that a lane stored by instruction number `at`, if stores are traced.
+    /// Records that a lane stored with instruction number `at`, if stores are traced.
     pub fn note(&mut self, address: u64, size: u32, lane: u32, at: u32) {
         if let Some(trace) = &mut self.memory.trace {
             trace.note(address, size, self.who.team, lane, at);
@@ -361,7 +367,8 @@ impl View<'_> {
     }
 }
 
-/// Two lanes of one instruction that store to one address must store the same: `(lane, address, bytes)` of each.
+/// Checks that two lanes that store to one address in one instruction store the same. `stores` holds `(lane,
+/// address, bytes)`.
 pub fn clash(stores: &[(u32, u64, [u8; 16])], size: u32) -> Result<(), (u32, FaultKind)> {
     let increasing = stores.windows(2).all(|pair| pair[0].1 + u64::from(size) <= pair[1].1);
     if increasing {

@@ -1,19 +1,21 @@
-//! Who touched which byte in the launch that runs.
+//! Which team touched which byte in the running launch.
 
 use std::ops::Range;
 
-/// A team of a launch. Launches take `epoch`s that never come back, so what earlier ones left needs no clearing.
+/// A team of a launch. Launches take `epoch`s that are never reused, so stamps of earlier launches need no
+/// clearing.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Who {
     pub(crate) epoch: u64,
     pub(crate) team: u64,
 }
 
-/// Stamps of each byte: `epoch + team`, and 0 where nobody was.
+/// Stamps of each byte: `epoch + team`, or 0 if untouched.
 #[derive(Debug)]
 pub(crate) struct Races {
     writer: Vec<u64>,
-    /// The first team that read it; a second one need not be known to tell a race from none, but by the first itself.
+    /// The first team that read it. Other readers need not be known to detect a race, except when the first
+    /// reader itself writes.
     reader: Vec<u64>,
     /// Whether a second team read it too.
     shared: Vec<u64>,
@@ -24,7 +26,7 @@ impl Races {
         Races { writer: vec![0; len], reader: vec![0; len], shared: vec![0; len] }
     }
 
-    /// Notes a read; the team that wrote one of the bytes, if another did.
+    /// Records a read; returns the other team that wrote one of the bytes, if any.
     #[inline]
     pub(crate) fn read(&mut self, range: Range<usize>, who: Who) -> Option<(u64, &'static str)> {
         let me = who.epoch + who.team;
@@ -44,7 +46,7 @@ impl Races {
         None
     }
 
-    /// Notes a write; the team that touched one of the bytes, if another did.
+    /// Records a write; returns the other team that touched one of the bytes, if any.
     #[inline]
     pub(crate) fn write(&mut self, range: Range<usize>, who: Who) -> Option<(u64, &'static str)> {
         let me = who.epoch + who.team;

@@ -1,4 +1,4 @@
-//! What accesses are refused, and how they are named.
+//! Refused accesses, and their names.
 
 use super::*;
 
@@ -102,7 +102,7 @@ fn large_allocations_have_host_memory_where_they_are_touched() {
     assert!(memory.upload(a + bytes - 1, &[1, 2]).is_err());
     assert!(memory.release(a) && !memory.release(a) && memory.release(behind));
     assert_eq!(memory.used(), 64);
-    // Its numbers serve again, each on its own.
+    // Its numbers are reused, each separately.
     let mut again: Vec<u64> = (0..4).map(|_| memory.alloc(64).unwrap()).collect();
     assert!(again.iter().all(|b| memory.owner(*b) == Some((*b, 64))));
     again.dedup();

@@ -1,10 +1,10 @@
-//! Who stored what last: from a bit that differs to the kernel, the instruction and the lane that wrote it.
+//! Last stores: leads from a differing bit to the kernel, the instruction and the lane that wrote it.
 
 use crate::fault::{Instruction, Place};
 use std::collections::HashMap;
 use std::ops::Range;
 
-/// The store that a byte came from.
+/// The store that wrote a byte.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("last stored in `{entry}`, {place}, instruction {instruction}")]
 pub struct LastStore {
@@ -12,11 +12,11 @@ pub struct LastStore {
     pub entry: String,
     /// Block, team and lane.
     pub place: Place,
-    /// Which instruction.
+    /// The instruction.
     pub instruction: Instruction,
 }
 
-/// Stores of a launch as they are noted: what the number of an instruction means is told after the launch.
+/// A recorded store: its instruction number is resolved after the launch.
 #[derive(Clone, Copy, Debug)]
 struct Note {
     launch: u32,
@@ -41,7 +41,7 @@ pub(crate) struct Trace {
 }
 
 impl Trace {
-    /// Notes a store of the launch that runs.
+    /// Records a store of the running launch.
     pub(crate) fn note(&mut self, address: u64, size: u32, team: u64, lane: u32, at: u32) {
         let note = Note { launch: self.launches.len() as u32, team, lane, at };
         for byte in 0..u64::from(size) {
@@ -49,7 +49,7 @@ impl Trace {
         }
     }
 
-    /// The launch has ended: what its notes mean.
+    /// Resolves the notes of the launch that just ended.
     pub(crate) fn explain(
         &mut self,
         entry: &str,
@@ -64,7 +64,7 @@ impl Trace {
         self.launches.push(launch);
     }
 
-    /// The last store of a byte, if a kernel stored it.
+    /// Returns the last store of a byte, if a kernel stored it.
     pub(crate) fn last(&self, address: u64) -> Option<LastStore> {
         let note = self.bytes.get(&address)?;
         let launch = self.launches.get(note.launch as usize)?;
@@ -78,7 +78,7 @@ impl Trace {
         Some(LastStore { entry: launch.entry.clone(), place, instruction })
     }
 
-    /// The host wrote these, or freed them.
+    /// Forgets bytes that the host wrote or freed.
     pub(crate) fn forget(&mut self, range: Range<u64>) {
         if range.end - range.start < self.bytes.len() as u64 {
             for address in range {

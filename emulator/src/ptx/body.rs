@@ -9,7 +9,7 @@ use super::scope::{Register, Scope};
 use super::types::Ty;
 use std::collections::HashMap;
 
-/// An instruction as written, its registers found.
+/// An instruction as written, with its registers resolved.
 #[derive(Debug)]
 pub(crate) struct Statement<'t> {
     pub(crate) opcode: Token<'t>,
@@ -43,13 +43,13 @@ pub(crate) enum Number {
     F64(u64),
 }
 
-/// What a body says, before it is lowered.
+/// A body before it is lowered.
 #[derive(Debug, Default)]
 pub(crate) struct Body<'t> {
     pub(crate) statements: Vec<Statement<'t>>,
-    /// Label to the statement after it.
+    /// The statement that follows each label.
     pub(crate) labels: HashMap<&'t str, u32>,
-    /// Branch table to its labels.
+    /// The labels of each branch table.
     pub(crate) tables: HashMap<&'t str, Vec<Token<'t>>>,
 }
 
@@ -130,7 +130,7 @@ fn label<'t>(p: &mut Parser<'t>, body: &mut Body<'t>, name: Token<'t>) -> Result
     }
 }
 
-/// `.reg .b32 %r<9>, tmp;` and what says nothing about results.
+/// Reads `.reg .b32 %r<9>, tmp;` and declarations that do not affect results.
 fn declaration<'t>(
     p: &mut Parser<'t>,
     scope: &mut Scope<'t>,
@@ -156,7 +156,7 @@ fn declaration<'t>(
         }
         ".pragma" => {
             let text = p.take();
-            // It forbids the assembler to unroll a loop.
+            // It tells the assembler not to unroll a loop.
             if text.kind != Kind::Text || text.text != "nounroll" {
                 return Err(wrong(text, "this pragma is not implemented"));
             }
@@ -192,7 +192,7 @@ fn operand<'t>(p: &mut Parser<'t>, scope: &Scope<'t>) -> Result<Operand<'t>, Par
     simple(p, scope)
 }
 
-/// An operand that holds no others.
+/// Reads an operand that contains no others.
 fn simple<'t>(p: &mut Parser<'t>, scope: &Scope<'t>) -> Result<Operand<'t>, ParseError> {
     if p.token.kind == Kind::Number || p.token.text == "-" {
         return Ok(Operand::Number(number(p)?));
@@ -215,7 +215,7 @@ fn simple<'t>(p: &mut Parser<'t>, scope: &Scope<'t>) -> Result<Operand<'t>, Pars
     Ok(Operand::Register(register))
 }
 
-/// A constant with its sign.
+/// Reads a constant with its sign.
 pub(crate) fn number(p: &mut Parser<'_>) -> Result<Number, ParseError> {
     let negative = p.took("-");
     let token = p.take();

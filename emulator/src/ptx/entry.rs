@@ -4,7 +4,7 @@ use super::op::Step;
 use crate::fault::Instruction;
 use crate::launch::Parameter;
 
-/// Special registers, in the order of their slots: they lie before all others.
+/// Special registers, in the order of their slots, which precede all others.
 pub(crate) const SPECIAL: [&str; 18] = [
     "%tid.x",
     "%tid.y",
@@ -30,26 +30,26 @@ pub(crate) const SPECIAL: [&str; 18] = [
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Entry {
     pub(crate) name: String,
-    /// Names, alignments and places of its parameters.
+    /// Names, alignments and offsets of its parameters.
     pub(crate) params: Vec<Param>,
     /// Bytes of all parameters.
     pub(crate) param_bytes: u32,
-    /// Threads of a block that it demands (`.reqntid`), and the most that it takes (`.maxntid`).
+    /// Threads per block that it requires (`.reqntid`), and the maximum (`.maxntid`).
     pub(crate) required: Option<[u32; 3]>,
     pub(crate) most: Option<[u32; 3]>,
     pub(crate) steps: Vec<Step>,
-    /// Where each step stands in the text.
+    /// Position of each step in the text.
     pub(crate) places: Vec<Span>,
-    /// Slots of operands that come in any number.
+    /// Slots of operands of variable number.
     pub(crate) lists: Vec<u32>,
     /// Targets of `brx.idx`.
     pub(crate) tables: Vec<Vec<u32>>,
-    /// What is not implemented.
+    /// Messages for what is not implemented.
     pub(crate) messages: Vec<String>,
-    /// Registers and predicates: how many slots.
+    /// Numbers of slots for registers and predicates.
     pub(crate) registers: u32,
     pub(crate) predicates: u32,
-    /// Slots of constants with their values.
+    /// Slots of constants, with their values.
     pub(crate) constants: Vec<(u32, u64)>,
     pub(crate) predicate_constants: Vec<(u32, bool)>,
     pub(crate) names: Vec<Declared>,
@@ -62,7 +62,7 @@ pub(crate) struct Param {
     pub(crate) place: Parameter,
 }
 
-/// Where an instruction stands: its line, and its first and last byte.
+/// Position of an instruction: its line, and its first and last byte.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Span {
     pub(crate) line: u32,
@@ -70,18 +70,18 @@ pub(crate) struct Span {
     pub(crate) end: usize,
 }
 
-/// Registers that one declaration makes.
+/// Registers that one declaration creates.
 #[derive(Clone, Debug)]
 pub(crate) struct Declared {
     pub(crate) name: String,
     pub(crate) predicate: bool,
     pub(crate) first: u32,
-    /// Of `%r<9>`: 9. None: one register of just this name.
+    /// 9 for `%r<9>`. None: one register with exactly this name.
     pub(crate) count: Option<u32>,
 }
 
 impl Entry {
-    /// The name of a register.
+    /// Returns the name of a register.
     pub(crate) fn register(&self, slot: u32, predicate: bool) -> String {
         let found = self.names.iter().find(|declared| {
             declared.predicate == predicate
@@ -94,7 +94,7 @@ impl Entry {
         }
     }
 
-    /// An instruction as a fault names it.
+    /// Returns the instruction in the form that a fault reports.
     pub(crate) fn instruction(&self, text: &str, pc: u32) -> Instruction {
         let Some(span) = self.places.get(pc as usize) else {
             return Instruction { at: "the end".into(), text: "}".into() };

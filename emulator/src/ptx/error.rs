@@ -1,6 +1,6 @@
-//! What is wrong with a PTX text.
+//! Errors in a PTX text.
 
-/// A text that is no PTX, or PTX that the emulator does not read.
+/// A text that is not PTX, or PTX that the emulator does not read.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("line {line}, at `{token}`: {what}")]
 pub struct ParseError {
@@ -8,6 +8,6 @@ pub struct ParseError {
     pub line: u32,
     /// The token at which reading stopped.
     pub token: String,
-    /// What was expected, or what is wrong with it.
+    /// What was expected, or what is wrong with the token.
     pub what: String,
 }

@@ -1,29 +1,30 @@
-//! PTX text to tokens. Nothing is refused here: what is no token of PTX becomes a mark that no rule of the parser takes.
+//! Splits PTX text into tokens. Nothing is refused here: what is not a PTX token becomes a mark that no
+//! parser rule accepts.
 
 /// A piece of text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Token<'t> {
     pub(crate) kind: Kind,
-    /// As written; of a string, without its quotes.
+    /// As written; for a string, without its quotes.
     pub(crate) text: &'t str,
-    /// From 1.
+    /// Line, from 1.
     pub(crate) line: u32,
-    /// Bytes before it.
+    /// Offset in bytes.
     pub(crate) start: usize,
 }
 
-/// What a token is.
+/// The kind of a token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     /// `fma.rn.f32`, `.reg`, `%tid.x`, `$L__BB0_1`.
     Word,
     /// `12`, `0x1f`, `0f3F800000`, `7.0`.
     Number,
-    /// In quotes.
+    /// A quoted string.
     Text,
-    /// One character.
+    /// A single character.
     Mark,
-    /// After the last.
+    /// The end of the text.
     End,
 }
 
@@ -40,7 +41,7 @@ impl<'t> Lexer<'t> {
         Lexer { text, at: 0, line: 1 }
     }
 
-    /// The next token; `End` for ever after the last.
+    /// Returns the next token; after the last one always `End`.
     pub(crate) fn next(&mut self) -> Token<'t> {
         self.skip();
         let (start, line) = (self.at, self.line);
@@ -66,7 +67,7 @@ impl<'t> Lexer<'t> {
         Token { kind, text, line, start }
     }
 
-    /// Past blanks and comments.
+    /// Skips blanks and comments.
     fn skip(&mut self) {
         loop {
             let rest = &self.text[self.at..];
@@ -75,7 +76,7 @@ impl<'t> Lexer<'t> {
             } else if rest.starts_with("/*") {
                 match rest.find("*/") {
                     Some(end) => end + 2,
-                    // The slash becomes a mark that no rule takes.
+                    // The slash becomes a mark that no rule accepts.
                     None => return,
                 }
             } else {
@@ -90,7 +91,7 @@ impl<'t> Lexer<'t> {
     }
 }
 
-/// What words and numbers consist of. A point belongs to both: `.reg`, `add.s64`, `%tid.x`, `7.0`.
+/// Characters of words and numbers. A point belongs to both: `.reg`, `add.s64`, `%tid.x`, `7.0`.
 fn part(c: char) -> bool {
     c.is_ascii_alphanumeric() || matches!(c, '_' | '$' | '%' | '.')
 }

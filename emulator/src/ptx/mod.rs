@@ -1,13 +1,13 @@
-//! PTX: read once, then run warp by warp.
+//! PTX: parsed once, then run warp by warp.
 //!
 //! ```text
-//! lex, parse, body     text to statements, with lines; what is malformed is a ParseError
-//! scope, lower         names to slots, statements to steps; an instruction that is not implemented is a step that faults
+//! lex, parse, body     text to statements, with lines; malformed text is a ParseError
+//! scope, lower         names to slots, statements to steps; an unimplemented instruction is a faulting step
 //! run/registers        values and written lanes of each slot
 //! run/compute          int, float, convert: what an instruction computes, by the PTX ISA
 //! run/memory           loads and stores, checked by `Memory`
 //! run/exchange         shuffles and votes
-//! run/flow, launch     lanes that part and meet, warps, blocks
+//! run/flow, launch     divergence and reconvergence of lanes, warps, blocks
 //! ```
 
 mod body;
@@ -38,27 +38,27 @@ pub struct Module {
     limit: u64,
 }
 
-/// An instruction that faults when a warp comes to it.
+/// An instruction that faults when a warp reaches it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Unimplemented {
     /// Entry point.
     pub entry: String,
-    /// Where and what.
+    /// Its position and text.
     pub instruction: Instruction,
 }
 
 impl Module {
-    /// Reads a text.
+    /// Parses a text.
     pub fn parse(text: &str) -> Result<Module, ParseError> {
         Ok(Module { entries: parse::module(text)?, text: text.to_owned(), limit: MAX_INSTRUCTIONS })
     }
 
-    /// The same with another number of instructions that a warp may take.
+    /// Sets another limit on the instructions that a warp may execute.
     pub fn with_limit(self, limit: u64) -> Module {
         Module { limit, ..self }
     }
 
-    /// All instructions that are not implemented.
+    /// Returns all unimplemented instructions.
     pub fn unimplemented(&self) -> Vec<Unimplemented> {
         let mut found = Vec::new();
         for entry in &self.entries {

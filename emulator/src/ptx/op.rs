@@ -1,5 +1,5 @@
-//! Instructions as they run: what an operation does is in its [`Op`], what with in slots of the register file. Constants and
-//! special registers have slots too.
+//! Instructions in executable form: the [`Op`] says what to do, and slots of the register file hold the
+//! operands. Constants and special registers have slots too.
 
 use super::types::{FloatTy, IntTy};
 
@@ -10,45 +10,45 @@ pub(crate) const NONE: u32 = u32::MAX;
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Step {
     pub(crate) op: Op,
-    /// Twice the slot of its predicate, plus 1 where it must be false.
+    /// Twice the slot of its predicate, plus 1 if the predicate must be false.
     pub(crate) guard: u32,
-    /// What it writes.
+    /// The destination.
     pub(crate) d: u32,
     pub(crate) a: u32,
     pub(crate) b: u32,
     pub(crate) c: u32,
-    /// An offset, a fourth operand, or where a list of operands is.
+    /// An offset, a fourth operand, or the position of a list of operands.
     pub(crate) extra: i64,
 }
 
-/// What is done.
+/// The operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Op {
     /// `d = a`: mov, cvta.
     Copy,
     /// `d = a | b << bits`.
     Pack(u8),
-    /// `d` and `b` are the lower and upper halves, of so many bits, of `a`.
+    /// `d` and `b` are the lower and upper halves, this many bits each, of `a`.
     Unpack(u8),
     Int1(Int1, IntTy),
     Int2(Int2, IntTy),
     Int3(Int3, IntTy),
-    /// A sum or difference that leaves a carry, takes one, or both.
+    /// A sum or difference that produces a carry, uses one, or both.
     Carry(Carry, IntTy),
     /// A product of twice the width; with `true`, `c` is added.
     Wide(IntTy, bool),
-    /// Bits `b` … of `a`, `c` of them.
+    /// `c` bits of `a` from bit `b` on.
     Extract(IntTy),
-    /// Bits `c` … of `b` are those of `a`; `extra` has the slot of their number.
+    /// Replaces bits of `b` from bit `c` on by those of `a`; `extra` is the slot of their number.
     Insert(IntTy),
-    /// Funnel shift of `b:a` by `c`: left or right, the amount wrapped or clamped.
+    /// Funnel shift of `b:a` by `c`: left or right, with the amount wrapped or clamped.
     Funnel {
         left: bool,
         wrap: bool,
     },
-    /// Any function of three bits: `extra` is its table.
+    /// Any function of three bits: `extra` is its truth table.
     Lop3,
-    /// Bytes of `b:a` that `c` chooses.
+    /// Bytes of `b:a` selected by `c`.
     Permute,
     Float1(Float1, FloatTy),
     Float2(Float2, FloatTy),
@@ -67,19 +67,19 @@ pub(crate) enum Op {
     Shuffle(Shuffle),
     /// `b` is the member mask's slot, `a` a predicate.
     Vote(Vote),
-    /// `b` is the member mask's slot: all words of `a` by one operation.
+    /// `b` is the member mask's slot: reduces all words of `a` with one operation.
     Reduce(Int2, IntTy),
-    /// `b` is the member mask's slot: its lanes go on together.
+    /// `b` is the member mask's slot: its lanes reconverge.
     Meet,
-    /// To `extra`. `true`: all lanes agree, says the text.
+    /// Branches to `extra`. `true`: the text says that all lanes agree.
     Branch(bool),
-    /// To an entry of table `extra`, which `a` chooses.
+    /// Branches to the entry of table `extra` selected by `a`.
     BranchTable(bool),
     Exit,
     Trap,
-    /// Behind the last instruction.
+    /// Position after the last instruction.
     End,
-    /// `extra` is the number of the message.
+    /// `extra` is the message's index.
     Unimplemented,
 }
 
@@ -88,13 +88,13 @@ pub(crate) enum Op {
 pub(crate) struct Access {
     /// Bytes of a value.
     pub(crate) bytes: u8,
-    /// Values: 1, 2 or 4. Of more than one, `d` is the place of the list of slots.
+    /// Number of values: 1, 2 or 4. If more than one, `d` is the position of the list of slots.
     pub(crate) count: u8,
-    /// Bits to extend the sign to; 0: to extend by zeros.
+    /// Bits to sign-extend to; 0 to zero-extend.
     pub(crate) sign_to: u8,
 }
 
-/// What a sum or difference does with the carry.
+/// How a sum or difference uses the carry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Carry {
     /// A difference: the carry is a borrow.
@@ -103,7 +103,7 @@ pub(crate) struct Carry {
     pub(crate) leaves: bool,
 }
 
-/// One integer.
+/// Operations on one integer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Int1 {
     Neg,
@@ -116,7 +116,7 @@ pub(crate) enum Int1 {
     CountOnes,
 }
 
-/// Two integers.
+/// Operations on two integers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Int2 {
     Add,
@@ -134,7 +134,7 @@ pub(crate) enum Int2 {
     Shr,
 }
 
-/// Three integers.
+/// Operations on three integers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Int3 {
     MadLo,
@@ -142,7 +142,7 @@ pub(crate) enum Int3 {
     SumOfDifferences,
 }
 
-/// One number.
+/// Operations on one float.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Float1 {
     Neg,
@@ -151,7 +151,7 @@ pub(crate) enum Float1 {
     Reciprocal,
 }
 
-/// Two numbers.
+/// Operations on two floats.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Float2 {
     Add,
@@ -160,13 +160,13 @@ pub(crate) enum Float2 {
     Div,
     Min,
     Max,
-    /// Of which one is NaN: NaN.
+    /// NaN if either is NaN.
     MinNan,
     MaxNan,
     CopySign,
 }
 
-/// How two values compare. `Equ` … are true where one is NaN.
+/// Comparisons of two values. `Equ` … are true if either is NaN.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Compare {
     Eq,
@@ -185,7 +185,7 @@ pub(crate) enum Compare {
     Nan,
 }
 
-/// Predicates.
+/// Operations on predicates.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Logic {
     Copy,
@@ -195,7 +195,7 @@ pub(crate) enum Logic {
     Xor,
 }
 
-/// To where a number is rounded.
+/// Rounding directions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Rounding {
     /// Ties to even.
@@ -212,7 +212,7 @@ pub(crate) struct Width {
     pub(crate) signed: bool,
 }
 
-/// Conversions. `register`: bits that the result is extended to.
+/// Conversions. `register`: bits to which the result is extended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Convert {
     Int {
@@ -221,13 +221,13 @@ pub(crate) enum Convert {
         register: u8,
         saturate: bool,
     },
-    /// f32 to f64: exact.
+    /// f32 to f64, exact.
     Widen,
-    /// f64 to f32, to nearest.
+    /// f64 to f32, rounded to nearest.
     Narrow,
-    /// To a whole number of the same type.
+    /// Rounds to an integer of the same floating-point type.
     Whole(FloatTy, Rounding),
-    /// To nearest.
+    /// Rounded to nearest.
     FromInt(Width, FloatTy),
     ToInt {
         from: FloatTy,
@@ -237,7 +237,7 @@ pub(crate) enum Convert {
     },
 }
 
-/// Whose word a lane gets.
+/// Which lane's word a lane gets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Shuffle {
     Up,
@@ -246,7 +246,7 @@ pub(crate) enum Shuffle {
     Index,
 }
 
-/// What a vote asks.
+/// The question of a vote.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Vote {
     All,

@@ -1,4 +1,4 @@
-//! A module: directives and entry points.
+//! Parses a module: directives and entry points.
 
 use super::body::{self, Number};
 use super::entry::{Entry, Param};
@@ -7,16 +7,17 @@ use super::lex::{Kind, Lexer, Token};
 use super::types::Ty;
 use crate::launch::Parameter;
 
-/// Bytes of parameters that a kernel may have (sm_70 and later with PTX 8.1; 4352 with what is not a parameter).
+/// Maximum number of parameter bytes of a kernel (sm_70 and later with PTX 8.1; 4352 including what is not a
+/// parameter).
 const MAX_PARAM_BYTES: u32 = 32764;
 
-/// Reads tokens, one ahead.
+/// Reads tokens, with one token of lookahead.
 #[derive(Debug)]
 pub(crate) struct Parser<'t> {
     lexer: Lexer<'t>,
     /// The next token.
     pub(crate) token: Token<'t>,
-    /// End of the token before it, in bytes.
+    /// End of the previous token, in bytes.
     pub(crate) end: usize,
 }
 
@@ -35,7 +36,7 @@ impl<'t> Parser<'t> {
         taken
     }
 
-    /// Takes the next token if it is this mark or word.
+    /// Takes the next token if it is this mark or word, and returns whether it was.
     pub(crate) fn took(&mut self, text: &str) -> bool {
         let found = matches!(self.token.kind, Kind::Word | Kind::Mark) && self.token.text == text;
         if found {
@@ -44,12 +45,12 @@ impl<'t> Parser<'t> {
         found
     }
 
-    /// Takes this mark or word.
+    /// Takes this mark or word; an error if something else follows.
     pub(crate) fn expect(&mut self, text: &str) -> Result<(), ParseError> {
         if self.took(text) { Ok(()) } else { Err(self.wrong(format!("expected `{text}`"))) }
     }
 
-    /// Takes a word.
+    /// Takes a word; an error if something else follows.
     pub(crate) fn word(&mut self, what: &str) -> Result<Token<'t>, ParseError> {
         if self.token.kind == Kind::Word {
             Ok(self.take())
@@ -58,7 +59,7 @@ impl<'t> Parser<'t> {
         }
     }
 
-    /// Takes a number that is not negative and fits.
+    /// Takes a nonnegative number that fits; an error if something else follows.
     pub(crate) fn count(&mut self, what: &str) -> Result<u32, ParseError> {
         let token = self.token;
         match body::number(self)? {
@@ -69,18 +70,18 @@ impl<'t> Parser<'t> {
         }
     }
 
-    /// An error at the next token.
+    /// Returns an error at the next token.
     pub(crate) fn wrong(&self, what: impl Into<String>) -> ParseError {
         wrong(self.token, what)
     }
 }
 
-/// An error at a token.
+/// Returns an error at a token.
 pub(crate) fn wrong(token: Token<'_>, what: impl Into<String>) -> ParseError {
     ParseError { line: token.line, token: token.text.to_owned(), what: what.into() }
 }
 
-/// All entry points of a module.
+/// Reads all entry points of a module.
 pub(crate) fn module(text: &str) -> Result<Vec<Entry>, ParseError> {
     let mut p = Parser::new(text);
     let mut entries: Vec<Entry> = Vec::new();
@@ -159,7 +160,7 @@ fn entry(p: &mut Parser<'_>) -> Result<Entry, ParseError> {
         match directive.text {
             ".reqntid" => entry.required = Some(three(p)?),
             ".maxntid" => entry.most = Some(three(p)?),
-            // How many registers and blocks are good for speed: no result depends on it.
+            // Hints on registers and blocks for speed: no result depends on them.
             ".maxnreg" | ".minnctapersm" => {
                 p.count("a number")?;
             }
@@ -170,7 +171,7 @@ fn entry(p: &mut Parser<'_>) -> Result<Entry, ParseError> {
     Ok(entry)
 }
 
-/// `x`, `x, y` or `x, y, z`.
+/// Reads `x`, `x, y` or `x, y, z`.
 fn three(p: &mut Parser<'_>) -> Result<[u32; 3], ParseError> {
     let mut sizes = [p.count("a number of threads")?, 1, 1];
     for size in &mut sizes[1..] {
@@ -182,7 +183,7 @@ fn three(p: &mut Parser<'_>) -> Result<[u32; 3], ParseError> {
     Ok(sizes)
 }
 
-/// `.param .align 8 .b8 name[16]`, `.param .u64 .ptr .global .align 1 name`.
+/// Reads `.param .align 8 .b8 name[16]` or `.param .u64 .ptr .global .align 1 name`.
 fn param(p: &mut Parser<'_>, at: u32) -> Result<Param, ParseError> {
     p.expect(".param")?;
     let mut align = p.took(".align").then(|| alignment(p)).transpose()?;
@@ -190,7 +191,7 @@ fn param(p: &mut Parser<'_>, at: u32) -> Result<Param, ParseError> {
     let ty = name.text.strip_prefix('.').and_then(Ty::parse).filter(|ty| *ty != Ty::PREDICATE);
     let ty = ty.ok_or_else(|| wrong(name, "expected a type of a parameter"))?;
     if p.took(".ptr") {
-        // What it points to; the emulator checks each access by itself.
+        // What it points to: ignored, because the emulator checks each access.
         p.took(".global");
         if p.took(".align") {
             alignment(p)?;

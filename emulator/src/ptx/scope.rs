@@ -1,4 +1,4 @@
-//! Names of registers, and the slots that they get.
+//! Names of registers, and their slots.
 
 use super::entry::{Declared, SPECIAL};
 use super::error::ParseError;
@@ -7,7 +7,7 @@ use super::parse::wrong;
 use super::types::Ty;
 use std::collections::HashMap;
 
-/// Registers that an entry point may declare: far more than any assembler takes.
+/// Maximum number of registers of an entry point: far more than any assembler accepts.
 const MAX: u32 = 1 << 16;
 
 /// A register: its type, and its slot among the registers or among the predicates.
@@ -17,7 +17,7 @@ pub(crate) struct Register {
     pub(crate) ty: Ty,
 }
 
-/// What is declared where a body is being read. A block in braces hides what it declares.
+/// Declarations visible while a body is read. A block in braces hides its own.
 #[derive(Debug)]
 pub(crate) struct Scope<'t> {
     blocks: Vec<HashMap<&'t str, (Register, Option<u32>)>>,
@@ -45,7 +45,7 @@ impl<'t> Scope<'t> {
         self.blocks.pop();
     }
 
-    /// A register, or so many that begin with this name.
+    /// Declares a register, or `count` registers with this prefix.
     pub(crate) fn declare(&mut self, name: Token<'t>, ty: Ty, count: Option<u32>) -> Result<(), ParseError> {
         let predicate = ty == Ty::PREDICATE;
         let next = if predicate { &mut self.predicates } else { &mut self.registers };
@@ -63,7 +63,7 @@ impl<'t> Scope<'t> {
         Ok(())
     }
 
-    /// The register of this name, if it is one.
+    /// Returns the register with this name, if there is one.
     pub(crate) fn find(&self, name: Token<'_>) -> Result<Option<Register>, ParseError> {
         let text = name.text;
         let stem = text.trim_end_matches(|c: char| c.is_ascii_digit());

@@ -1,6 +1,6 @@
 //! Types of registers and instructions.
 
-/// How the bits of a type are read.
+/// The interpretation of a type's bits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     Predicate,
@@ -14,7 +14,7 @@ pub(crate) enum Kind {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Ty {
     pub(crate) kind: Kind,
-    /// Width; 1 of a predicate.
+    /// Width in bits; 1 for a predicate.
     pub(crate) bits: u8,
 }
 
@@ -24,7 +24,7 @@ impl Ty {
     pub(crate) const U64: Ty = Ty { kind: Kind::Unsigned, bits: 64 };
     pub(crate) const B32: Ty = Ty { kind: Kind::Bits, bits: 32 };
 
-    /// From its name without the point: the types that the emulator knows.
+    /// Parses a type name without its point, if the emulator knows the type.
     pub(crate) fn parse(name: &str) -> Option<Ty> {
         let (kind, bits) = match name {
             "pred" => return Some(Ty::PREDICATE),
@@ -53,8 +53,8 @@ impl Ty {
         self.kind == Kind::Signed
     }
 
-    /// Whether a register of this type may be an operand of an instruction of that type and the same width: bits go with
-    /// everything, integers with integers.
+    /// Returns whether a register of this type may be an operand of an instruction of that type and the same
+    /// width: bits match everything, and integers match integers.
     pub(crate) fn agrees(self, instruction: Ty) -> bool {
         use Kind::{Bits, Float, Predicate, Signed, Unsigned};
         match (self.kind, instruction.kind) {
@@ -67,7 +67,7 @@ impl Ty {
     }
 }
 
-/// An integer's type, as arithmetic needs it. Of bits without a sign it is the unsigned one.
+/// An integer type for arithmetic. Untyped bits count as unsigned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum IntTy {
     U16,

@@ -1,4 +1,4 @@
-//! One device: what it holds and what it found.
+//! One device: its objects and its findings.
 
 use super::live::Live;
 use super::streams::{DEFAULT, Event, Stream};
@@ -17,15 +17,15 @@ pub(super) struct Device {
     pub(super) streams: BTreeMap<u64, Stream>,
     pub(super) events: BTreeMap<u64, Event>,
     pub(super) modules: BTreeMap<u64, Arc<dyn Program>>,
-    /// Entry points that were asked for: module and name.
+    /// Entry points that were looked up: module and name.
     pub(super) functions: BTreeMap<u64, (u64, Arc<str>)>,
-    /// Handle of the context and its references.
+    /// Handle of the context and its reference count.
     pub(super) context: Option<(u64, u64)>,
     /// The code that every call returns from now on.
     pub(super) lost: Option<i32>,
-    /// What was still there when the last reference to the context went.
+    /// What was still held when the last reference to the context was released.
     pub(super) leaked: Live,
-    /// What a program did that works here and nowhere else, or by luck.
+    /// What a program did that works only here or by luck.
     pub(super) complaints: Vec<String>,
     pub(super) fault: Option<Fault>,
     /// Launches and counts of each entry point.
@@ -52,7 +52,7 @@ impl Device {
         }
     }
 
-    /// From now on every call fails with this code. What was queued never happens.
+    /// Makes every later call fail with this code. Queued work never happens.
     pub(super) fn lose(&mut self, code: i32) {
         self.lost.get_or_insert(code);
     }
@@ -64,7 +64,7 @@ impl Device {
         self.fault = Some(fault);
     }
 
-    /// What it holds, but for pinned memory; nothing once it is lost, for that went with it.
+    /// Counts what it holds, except pinned memory; nothing once it is lost, since everything went with it.
     pub(super) fn live(&self) -> Live {
         if self.lost.is_some() {
             return Live::default();
@@ -79,7 +79,7 @@ impl Device {
         }
     }
 
-    /// The last reference to the context went: what is left goes too, and is remembered.
+    /// Releases what is left after the last reference to the context is gone, and remembers it.
     pub(super) fn destroy_context(&mut self) {
         self.context = None;
         self.leaked += self.live();

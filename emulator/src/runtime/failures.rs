@@ -1,18 +1,18 @@
-//! Calls that are to fail, and how often each function was called.
+//! Requested failures, and call counts per function.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::str::FromStr;
 
-/// A call that is to fail: `function@nth:code`, counted from 1; `nth+` is this call and every later one.
+/// A call that is to fail: `function@nth:code`, counted from 1; `nth+` means this call and every later one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Failure {
     /// The vendor's function.
     pub function: String,
-    /// Which call of it, from when the failure was asked for.
+    /// Which call of it, counted from the request.
     pub nth: u64,
-    /// Whether every later one fails too.
+    /// Whether every later call fails too.
     pub for_good: bool,
-    /// What it returns.
+    /// The code that it returns.
     pub code: i32,
 }
 
@@ -33,16 +33,16 @@ impl FromStr for Failure {
     }
 }
 
-/// What is to fail, and what was called.
+/// Requested failures, and what was called.
 #[derive(Debug, Default)]
 pub(super) struct Failures {
     waiting: Vec<Failure>,
     calls: BTreeMap<&'static str, u64>,
-    /// The last calls, in order; of a launch what was launched.
+    /// The last calls, in order, with what was launched.
     log: VecDeque<String>,
 }
 
-/// Calls that the log keeps.
+/// Number of calls that the log keeps.
 const LOGGED: usize = 16_384;
 
 impl Failures {
@@ -50,7 +50,7 @@ impl Failures {
         self.waiting.push(failure);
     }
 
-    /// Counts a call; the code with which it fails.
+    /// Counts a call, and returns the code with which it fails, if requested.
     pub(super) fn call(&mut self, function: &'static str) -> Option<i32> {
         *self.calls.entry(function).or_default() += 1;
         if self.log.len() == LOGGED {
@@ -72,7 +72,7 @@ impl Failures {
         code
     }
 
-    /// Adds to the last call of the log what it was about.
+    /// Adds a detail to the last call in the log.
     pub(super) fn note(&mut self, what: &str) {
         if let Some(last) = self.log.back_mut() {
             *last += what;

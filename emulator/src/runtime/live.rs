@@ -1,8 +1,8 @@
-//! What was not given back.
+//! Objects that were not released.
 
 use std::ops::AddAssign;
 
-/// Number of things that somebody still has.
+/// Numbers of objects that are still held.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Live {
     /// Allocations of device memory.
@@ -20,7 +20,7 @@ pub struct Live {
 }
 
 impl Live {
-    /// In the order of the fields.
+    /// Returns the numbers in the order of the fields.
     pub fn array(self) -> [u64; 6] {
         [self.memory, self.pinned, self.streams, self.events, self.modules, self.contexts]
     }

@@ -14,37 +14,37 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// Handles never come back, not even on another machine of this process: a stale one is nobody's.
+/// Handles are never reused, not even on another machine of this process: a stale one is invalid.
 static SERIAL: AtomicU64 = AtomicU64::new(1);
 
-/// Modules that were read, as a driver keeps what it compiled.
+/// Loaded modules, cached as a driver caches compiled ones.
 static CACHE: Mutex<Vec<Compiled>> = Mutex::new(Vec::new());
 const CACHED: usize = 4;
 
-/// A module's bytes and what was read from them.
+/// A module's bytes, and the program read from them.
 struct Compiled {
     image: Vec<u8>,
     approximate: Option<u64>,
     program: Arc<dyn Program>,
 }
 
-/// The machine that is played.
+/// The simulated machine.
 pub struct Machine {
     pub(super) vendor: &'static Vendor,
     settings: Settings,
     pub(super) host: Box<dyn Host>,
     devices: Vec<Mutex<Device>>,
     failures: Mutex<Failures>,
-    /// Pinned memory by address: bytes, and the device that was current.
+    /// Pinned memory by address: size, and the device that was current.
     pinned: Mutex<BTreeMap<u64, (u64, usize)>>,
 }
 
-/// Whose memory an address is.
+/// Who owns the memory at an address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Owner {
     /// Memory of this device, in the allocation that begins here.
     Device(usize),
-    /// Pinned memory, made while this device was current.
+    /// Pinned memory, allocated while this device was current.
     Pinned(usize),
 }
 
@@ -61,7 +61,7 @@ pub(super) fn device_of(handle: u64) -> usize {
 }
 
 impl Machine {
-    /// A machine of these settings.
+    /// Creates a machine with these settings.
     pub fn new(vendor: &'static Vendor, settings: Settings, host: Box<dyn Host>) -> Machine {
         let device = |number| {
             let memory = Memory::of_device(number, settings.memory).with_flipped(settings.flip);
@@ -79,12 +79,12 @@ impl Machine {
         }
     }
 
-    /// What was asked for.
+    /// Returns the settings.
     pub fn settings(&self) -> &Settings {
         &self.settings
     }
 
-    /// Begins a call: counts it, and fails it if it is to fail. A code after which a device is lost takes the current one.
+    /// Begins a call: counts it, and fails it if requested. A sticky code loses the current device.
     pub fn call(&self, function: &'static str, current: Option<usize>) -> Result<(), i32> {
         let Some(code) = lock(&self.failures).call(function) else { return Ok(()) };
         if let Some(device) = current.and_then(|device| self.devices.get(device))
@@ -100,12 +100,12 @@ impl Machine {
         lock(&self.failures).add(failure);
     }
 
-    /// Whether there is such a device.
+    /// Returns an error if there is no such device.
     pub fn has(&self, device: usize) -> Result<(), i32> {
         if device < self.devices.len() { Ok(()) } else { Err(self.vendor.codes.no_such_device) }
     }
 
-    /// A device that is not lost.
+    /// Locks a device that is not lost.
     pub(super) fn device(&self, device: usize) -> Result<MutexGuard<'_, Device>, i32> {
         self.has(device)?;
         let device = lock(&self.devices[device]);
@@ -113,7 +113,7 @@ impl Machine {
         Ok(device)
     }
 
-    /// The device of a handle.
+    /// Locks the device of a handle.
     pub(super) fn of(&self, handle: u64) -> Result<MutexGuard<'_, Device>, i32> {
         self.device(device_of(handle)).map_err(|code| match code {
             code if code == self.vendor.codes.no_such_device => self.vendor.codes.handle,
@@ -127,7 +127,7 @@ impl Machine {
 
     // --- contexts
 
-    /// One more reference to a device's context.
+    /// Adds a reference to a device's context.
     pub fn retain(&self, device: usize) -> Result<u64, i32> {
         let mut found = self.device(device)?;
         let (handle, references) = found.context.get_or_insert_with(|| (new_handle(device), 0));
@@ -135,7 +135,7 @@ impl Machine {
         Ok(*handle)
     }
 
-    /// One reference less. After the last what the context held is gone. A lost one stays lost.
+    /// Removes a reference. After the last, the context's objects are gone. A lost context stays lost.
     pub fn release(&self, device: usize) -> Result<(), i32> {
         self.has(device)?;
         let mut found = lock(&self.devices[device]);
@@ -155,21 +155,21 @@ impl Machine {
         found.lost.map_or(Ok(()), Err)
     }
 
-    /// The device whose context has this handle.
+    /// Returns the device whose context has this handle.
     pub fn context(&self, handle: u64) -> Result<usize, i32> {
         let device = device_of(handle);
         let found = self.devices.get(device).and_then(|device| lock(device).context);
         if found.is_some_and(|(of, _)| of == handle) { Ok(device) } else { Err(self.vendor.codes.no_context) }
     }
 
-    /// The context of a device, if somebody has it.
+    /// Returns the context of a device, if anybody holds it.
     pub fn context_of(&self, device: usize) -> Option<u64> {
         self.devices.get(device).and_then(|device| lock(device).context).map(|(handle, _)| handle)
     }
 
     // --- modules
 
-    /// Reads a module. An error has the compiler's log.
+    /// Loads a module. The error carries the compiler's log.
     pub fn load(&self, device: usize, image: &[u8]) -> Result<u64, (i32, String)> {
         let mut found = self.device(device).map_err(|code| (code, String::new()))?;
         if let Some(log) = &self.settings.refuse {
@@ -198,7 +198,7 @@ impl Machine {
         Ok(handle)
     }
 
-    /// Forgets a module. What was launched of it runs before.
+    /// Unloads a module. Its queued launches run first.
     pub fn unload(&self, module: u64) -> Result<(), i32> {
         let mut device = self.of(module)?;
         device.finish_all(&*self.host)?;
@@ -207,7 +207,7 @@ impl Machine {
         Ok(())
     }
 
-    /// An entry point of a module.
+    /// Looks up an entry point of a module.
     pub fn function(&self, module: u64, name: &str) -> Result<u64, i32> {
         let mut device = self.of(module)?;
         let program = self.no_handle(device.modules.get(&module))?;
@@ -224,14 +224,14 @@ impl Machine {
         Ok((self.no_handle(device.modules.get(module))?.clone(), entry.clone()))
     }
 
-    /// The parameters of an entry point.
+    /// Returns the parameters of an entry point.
     pub fn parameters(&self, function: u64) -> Result<Vec<Parameter>, i32> {
         let device = self.of(function)?;
         let (program, entry) = self.entry(&device, function)?;
         self.no_handle(program.parameters(&entry))
     }
 
-    /// How many blocks of so many threads a unit holds.
+    /// Returns how many blocks of `threads` threads a multiprocessor holds.
     pub fn resident(&self, function: u64, threads: i32) -> Result<i32, i32> {
         let device = self.of(function)?;
         self.entry(&device, function)?;
@@ -243,13 +243,13 @@ impl Machine {
 
     // --- memory
 
-    /// Bytes free and in all.
+    /// Returns the bytes of device memory: free, total.
     pub fn memory(&self, device: usize) -> Result<(u64, u64), i32> {
         let device = self.device(device)?;
         Ok((device.memory.limit() - device.memory.used(), device.memory.limit()))
     }
 
-    /// Device memory, which holds nothing that may be read.
+    /// Allocates device memory, which is unreadable until written.
     pub fn alloc(&self, device: usize, bytes: u64) -> Result<u64, i32> {
         let mut device = self.device(device)?;
         if bytes == 0 {
@@ -258,7 +258,7 @@ impl Machine {
         device.memory.alloc(bytes).ok_or(self.vendor.codes.out_of_memory)
     }
 
-    /// Gives device memory back, after what was queued.
+    /// Frees device memory, after the queued work.
     pub fn free(&self, current: usize, address: u64) -> Result<(), i32> {
         drop(self.device(current)?);
         let Some(Owner::Device(device)) = self.owner(address) else { return Err(self.vendor.codes.value) };
@@ -267,7 +267,7 @@ impl Machine {
         if device.memory.release(address) { Ok(()) } else { Err(self.vendor.codes.value) }
     }
 
-    /// Pinned host memory.
+    /// Allocates pinned host memory.
     pub fn alloc_pinned(&self, device: usize, bytes: u64) -> Result<u64, i32> {
         drop(self.device(device)?);
         if bytes == 0 {
@@ -281,7 +281,7 @@ impl Machine {
         Ok(address)
     }
 
-    /// Gives pinned memory back, after what was queued.
+    /// Frees pinned memory, after the queued work.
     pub fn free_pinned(&self, current: usize, address: u64) -> Result<(), i32> {
         drop(self.device(current)?);
         let bytes = match lock(&self.pinned).get(&address) {
@@ -290,7 +290,7 @@ impl Machine {
         };
         for device in &self.devices {
             let mut device = lock(device);
-            // A lost device touches it no more.
+            // A lost device no longer touches it.
             if device.lost.is_none() {
                 device.finish_all(&*self.host)?;
             }
@@ -306,7 +306,7 @@ impl Machine {
         below.is_some_and(|(start, (size, _))| address - start <= *size && bytes <= size - (address - start))
     }
 
-    /// Whose memory an address is.
+    /// Returns who owns the memory at an address.
     pub fn owner(&self, address: u64) -> Option<Owner> {
         for (number, device) in self.devices.iter().enumerate() {
             if lock(device).memory.owner(address).is_some() {
@@ -320,7 +320,7 @@ impl Machine {
 
     // --- what it found
 
-    /// What was not given back, on devices that are not lost.
+    /// Counts what was not released, on devices that are not lost.
     pub fn live(&self) -> Live {
         let mut live = Live::default();
         let mut lost = Vec::new();
@@ -333,24 +333,24 @@ impl Machine {
         live
     }
 
-    /// What contexts still held when their last reference went.
+    /// Counts what contexts still held when their last reference was released.
     pub fn leaked(&self) -> Live {
         let mut leaked = Live::default();
         self.devices.iter().for_each(|device| leaked += lock(device).leaked);
         leaked
     }
 
-    /// The last fault of a kernel.
+    /// Returns the last fault of a kernel.
     pub fn fault(&self) -> Option<Fault> {
         self.devices.iter().find_map(|device| lock(device).fault.clone())
     }
 
-    /// What a program did that works by luck.
+    /// Returns what a program did that works only by luck.
     pub fn complaints(&self) -> Vec<String> {
         self.devices.iter().flat_map(|device| lock(device).complaints.clone()).collect()
     }
 
-    /// Launches and counts of each entry point, over all devices.
+    /// Returns launches and counts of each entry point, over all devices.
     pub fn counts(&self) -> BTreeMap<String, (u64, Counts)> {
         let mut all: BTreeMap<String, (u64, Counts)> = BTreeMap::new();
         for device in &self.devices {
@@ -363,8 +363,8 @@ impl Machine {
         all
     }
 
-    /// The last calls, in order: the vendor's function, and of a launch the entry point, the grid and a number that says whether its parameters
-    /// are the same.
+    /// Returns the last calls, in order: the vendor's function, and for a launch the entry point, the grid
+    /// and a hash that tells whether its parameters are the same.
     pub fn log(&self) -> Vec<String> {
         lock(&self.failures).log()
     }
@@ -373,7 +373,7 @@ impl Machine {
         lock(&self.failures).note(what);
     }
 
-    /// How often a function was called.
+    /// Returns how often a function was called.
     pub fn calls(&self, function: &str) -> u64 {
         lock(&self.failures).calls(function)
     }

@@ -1,19 +1,19 @@
-//! What a driver library is made of, without a vendor's names: devices with memory, modules, streams, events, pinned host
-//! memory, the state of being lost, and failures that tests ask for.
+//! The basis of a driver library, without a vendor's names: devices with memory, modules, streams, events,
+//! pinned host memory, loss of a device, and failures that tests request.
 //!
 //! ```text
 //! vendor      codes, defaults and the interpreter of one API
-//! settings    which machine is played: LOCKSTEP_EMULATOR
-//! failures    calls that are to fail
-//! host        memory of the process, through who may touch it
-//! device      one device: what it holds, what waits in its streams, what it found
+//! settings    the machine that is simulated: LOCKSTEP_EMULATOR
+//! failures    requested failures
+//! host        memory of the process, touched only by those who may
+//! device      one device: its objects, the work queued in its streams, its findings
 //! streams     queues: work happens when somebody waits for it
-//! machine     all of it, behind locks; the calls of an API are its methods: contexts, modules, memory
+//! machine     all of it, behind locks; its methods are the calls of an API: contexts, modules, memory
 //! queues      more of them: copies, streams, events, launches
 //! ```
 //!
-//! Every result is a vendor's code. What was queued runs as late as the API allows, when it is waited for: whoever reads too
-//! early finds nothing there.
+//! Every result is a vendor's code. Queued work runs as late as the API allows, when somebody waits for it,
+//! so whoever reads too early finds no result.
 
 mod device;
 mod failures;

@@ -8,11 +8,11 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::MutexGuard;
 use std::time::Duration;
 
-/// What an API calls a grid's limits.
+/// The limits of a grid in both APIs.
 const MAX_THREADS: u64 = 1024;
 const MAX_BLOCKS: [u32; 3] = [i32::MAX as u32, 65_535, 65_535];
 
-/// Between which memories a copy goes.
+/// The direction of a copy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Way {
     /// Host to device.
@@ -30,22 +30,22 @@ pub struct Launch {
     pub function: u64,
     /// Blocks and threads.
     pub grid: Grid,
-    /// The buffer of its parameters.
+    /// The buffer with its parameters.
     pub params: Vec<u8>,
 }
 
 impl Machine {
     // --- copies
 
-    /// Whether an allocation of the device contains the bytes.
+    /// Returns an error unless an allocation of the device contains the bytes.
     fn holds(&self, device: &Device, address: u64, bytes: u64) -> Result<(), i32> {
         let inside =
             device.memory.owner(address).is_some_and(|(start, size)| bytes <= size - (address - start));
         if inside { Ok(()) } else { Err(self.vendor.codes.value) }
     }
 
-    /// Queues a copy. Pageable host memory is read and written before this returns, as the APIs say; pinned memory when its turn
-    /// comes.
+    /// Queues a copy. Pageable host memory is accessed before this returns, as the APIs specify; pinned
+    /// memory when the copy runs.
     pub fn copy(
         &self,
         (current, stream): (usize, u64),
@@ -96,7 +96,7 @@ impl Machine {
 
     // --- streams and events
 
-    /// The device of a stream; the default stream is the current device's.
+    /// Locks the device of a stream; the default stream is the current device's.
     fn on(&self, current: usize, stream: u64) -> Result<MutexGuard<'_, Device>, i32> {
         if stream == DEFAULT {
             return self.device(current);
@@ -110,14 +110,14 @@ impl Machine {
         self.no_handle(device.queue(stream, task, &*self.host))?
     }
 
-    /// A new stream; a blocking one and the default stream wait for each other.
+    /// Creates a stream; a blocking one and the default stream wait for each other.
     pub fn create_stream(&self, device: usize, blocking: bool) -> Result<u64, i32> {
         let handle = new_handle(device);
         self.device(device)?.streams.insert(handle, Stream { blocking, ..Stream::default() });
         Ok(handle)
     }
 
-    /// Destroys a stream, after what is in it.
+    /// Destroys a stream, after running its work.
     pub fn destroy_stream(&self, stream: u64) -> Result<(), i32> {
         let mut device = self.of(stream)?;
         self.no_handle(device.streams.get(&stream))?;
@@ -126,36 +126,36 @@ impl Machine {
         Ok(())
     }
 
-    /// The device of a stream.
+    /// Returns the device of a stream.
     pub fn stream_device(&self, current: usize, stream: u64) -> Result<usize, i32> {
         drop(self.on(current, stream)?);
         Ok(if stream == DEFAULT { current } else { device_of(stream) })
     }
 
-    /// Runs what is in a stream.
+    /// Runs the work in a stream.
     pub fn synchronize(&self, current: usize, stream: u64) -> Result<(), i32> {
         self.on(current, stream)?.finish(stream, &*self.host)
     }
 
-    /// Runs what is in every stream of a device.
+    /// Runs the work in every stream of a device.
     pub fn synchronize_device(&self, device: usize) -> Result<(), i32> {
         self.device(device)?.finish_all(&*self.host)
     }
 
-    /// A new event.
+    /// Creates an event.
     pub fn create_event(&self, device: usize) -> Result<u64, i32> {
         let handle = new_handle(device);
         self.device(device)?.events.insert(handle, Event::default());
         Ok(handle)
     }
 
-    /// Forgets an event.
+    /// Destroys an event.
     pub fn destroy_event(&self, event: u64) -> Result<(), i32> {
         let mut device = self.of(event)?;
         self.no_handle(device.events.remove(&event)).map(drop)
     }
 
-    /// Marks a place of a stream of the event's device.
+    /// Records an event in a stream of the event's device.
     pub fn record(&self, current: usize, event: u64, stream: u64) -> Result<(), i32> {
         if self.stream_device(current, stream)? != device_of(event) {
             return Err(self.vendor.codes.handle);
@@ -170,11 +170,11 @@ impl Machine {
         Ok(())
     }
 
-    /// What comes on the stream waits for the event as it was last recorded.
+    /// Makes later work on the stream wait for the event as last recorded.
     pub fn wait(&self, current: usize, stream: u64, event: u64) -> Result<(), i32> {
         let of = self.stream_device(current, stream)?;
         if of != device_of(event) {
-            // Another device's queue: to have it done at once is early enough.
+            // A stream of another device: doing it now is early enough.
             return self.synchronize_event(event);
         }
         let mut device = self.of(event)?;
@@ -187,14 +187,14 @@ impl Machine {
         }
     }
 
-    /// Runs what is before an event. One that was never recorded has happened.
+    /// Runs what precedes an event. One that was never recorded counts as happened.
     pub fn synchronize_event(&self, event: u64) -> Result<(), i32> {
         let mut device = self.of(event)?;
         let on = self.no_handle(device.events.get(&event))?.on;
         on.map_or(Ok(()), |(stream, place)| device.reach(stream, place, &*self.host))
     }
 
-    /// Time between two events of one device.
+    /// Returns the time between two events of one device.
     pub fn elapsed(&self, from: u64, to: u64) -> Result<Duration, i32> {
         if device_of(from) != device_of(to) {
             return Err(self.vendor.codes.handle);

@@ -1,14 +1,14 @@
-//! Which machine is played.
+//! The machine that is simulated.
 
 use super::failures::Failure;
 use super::vendor::Vendor;
 
-/// The machine, and what is to go wrong on it.
+/// The machine, and the failures requested on it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
     /// Number of devices, at most [`DEVICES`](crate::memory::DEVICES).
     pub devices: usize,
-    /// Name of each device, before its architecture. It says that it is emulated.
+    /// Name of each device, followed by its architecture. It says that it is emulated.
     pub name: String,
     /// Architecture: `sm_90`, `gfx942`.
     pub arch: String,
@@ -16,26 +16,27 @@ pub struct Settings {
     pub memory: u64,
     /// Multiprocessors or compute units.
     pub units: u32,
-    /// Threads that a unit holds at once. Few, so that small inputs go round the loop over rows.
+    /// Threads that a multiprocessor holds at once. Few, so that small inputs iterate the loop over rows.
     pub threads: u32,
-    /// Version, as the API writes it.
+    /// Version, as the API encodes it.
     pub version: i32,
-    /// The log with which every module is refused.
+    /// A log with which every module is refused.
     pub refuse: Option<String>,
-    /// Entry points that no module has.
+    /// Entry points that every module lacks.
     pub lacks: Vec<String>,
     /// Calls that fail.
     pub failures: Vec<Failure>,
-    /// Whether faults of kernels are written to the standard error output too.
+    /// Suppresses writing faults of kernels to the standard error output.
     pub quiet: bool,
-    /// What a manual leaves open (the last bits of reciprocals and roots, NaN) is drawn from this seed; without one it is exact.
+    /// Seed for what a manual leaves open (the last bits of reciprocals and roots, NaN); exact without one.
     pub approximate: Option<u64>,
-    /// Which store of a device, from 1, has its lowest bit wrong: what a check must see.
+    /// The store of a device, counted from 1, whose lowest bit is wrong: a check must notice it.
     pub flip: Option<u64>,
 }
 
 impl Settings {
-    /// Reads `key=value` pairs separated by `;` over a vendor's defaults: docs/emulator.md, "Fault injection".
+    /// Reads `key=value` pairs separated by `;` over a vendor's defaults: docs/emulator.md, "Fault
+    /// injection".
     pub fn parse(vendor: &Vendor, text: &str) -> Result<Settings, String> {
         let mut settings = (vendor.settings)();
         for pair in text.split(';').map(str::trim).filter(|pair| !pair.is_empty()) {
@@ -74,7 +75,7 @@ impl Settings {
     }
 }
 
-/// A number, with K, M or G of 1024 behind it.
+/// Parses a number with an optional K, M or G (powers of 1024).
 fn number(text: &str) -> Result<u64, String> {
     let (digits, shift) = match text.as_bytes().last() {
         Some(b'K') => (&text[..text.len() - 1], 10),

@@ -1,4 +1,4 @@
-//! Streams and events: work waits in queues until somebody waits for it.
+//! Streams and events: work is queued until somebody waits for it.
 
 use super::device::Device;
 use super::host::Host;
@@ -7,7 +7,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Instant;
 
-/// What waits in a stream.
+/// Work in a stream.
 pub(super) enum Task {
     Upload {
         to: u64,
@@ -35,14 +35,14 @@ pub(super) enum Task {
         params: Vec<u8>,
     },
     Record(u64),
-    /// All of another stream up to a place in it.
+    /// Runs another stream up to a position in it.
     After {
         stream: u64,
         place: u64,
     },
 }
 
-/// The host's side of an upload.
+/// The host side of an upload.
 pub(super) enum Source {
     /// Pinned memory, read when the copy happens.
     Pinned { address: u64, bytes: u64 },
@@ -50,20 +50,20 @@ pub(super) enum Source {
     Staged(Vec<u8>),
 }
 
-/// A queue. Places in it are numbers of tasks.
+/// A queue. Positions in it are numbers of tasks.
 #[derive(Default)]
 pub(super) struct Stream {
-    /// Whether it waits for the default stream, and that for it.
+    /// Whether it and the default stream wait for each other.
     pub(super) blocking: bool,
     pub(super) tasks: VecDeque<Task>,
     pub(super) queued: u64,
     pub(super) done: u64,
 }
 
-/// A mark in a stream.
+/// A marker in a stream.
 #[derive(Default)]
 pub(super) struct Event {
-    /// The stream and the place in it.
+    /// The stream and the position in it.
     pub(super) on: Option<(u64, u64)>,
     /// When it happened.
     pub(super) at: Option<Instant>,
@@ -73,13 +73,13 @@ pub(super) struct Event {
 pub(super) const DEFAULT: u64 = 0;
 
 impl Device {
-    /// Queues a task; `None` where the stream is none of this device.
+    /// Queues a task; `None` if the stream does not belong to this device.
     pub(super) fn queue(&mut self, stream: u64, task: Task, host: &dyn Host) -> Option<Result<(), i32>> {
         if stream == DEFAULT {
             self.streams.entry(DEFAULT).or_default();
         }
         let blocking = self.streams.get(&stream)?.blocking;
-        // The default stream and the blocking ones wait for one another: done at once is early enough.
+        // The default stream and the blocking ones wait for each other: doing it now is early enough.
         let before: Vec<u64> = match stream {
             DEFAULT => self.streams.iter().filter(|(_, s)| s.blocking).map(|(key, _)| *key).collect(),
             _ if blocking => vec![DEFAULT],
@@ -96,19 +96,19 @@ impl Device {
         Some(Ok(()))
     }
 
-    /// Runs all that waits in a stream.
+    /// Runs all work in a stream.
     pub(super) fn finish(&mut self, stream: u64, host: &dyn Host) -> Result<(), i32> {
         let place = self.streams.get(&stream).map_or(0, |queue| queue.queued);
         self.reach(stream, place, host)
     }
 
-    /// Runs all that waits anywhere.
+    /// Runs all work of the device.
     pub(super) fn finish_all(&mut self, host: &dyn Host) -> Result<(), i32> {
         let streams: Vec<u64> = self.streams.keys().copied().collect();
         streams.into_iter().try_for_each(|stream| self.finish(stream, host))
     }
 
-    /// Runs a stream up to a place. A stream that is gone was run before it went.
+    /// Runs a stream up to a position. A stream that no longer exists ran before it was destroyed.
     pub(super) fn reach(&mut self, stream: u64, place: u64, host: &dyn Host) -> Result<(), i32> {
         loop {
             if let Some(code) = self.lost {

@@ -1,4 +1,4 @@
-//! The machine on a host of vectors and a program that doubles bytes.
+//! The machine, on a host made of vectors and with a program that doubles bytes.
 
 use super::*;
 use crate::counts::Counts;
@@ -8,7 +8,7 @@ use crate::memory::Memory;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
-/// Host memory that is none of the process.
+/// Host memory that is not the process's.
 #[derive(Default)]
 struct Vectors(Arc<Mutex<BTreeMap<u64, Vec<u8>>>>);
 
@@ -279,7 +279,7 @@ fn a_stream_may_wait_for_another_devices_event() {
     assert_eq!(machine.stream_device(0, there), Ok(1));
 }
 
-/// What was launched runs with the module that it came from, though that goes first.
+/// Queued launches run with the module that they came from, even if it is unloaded first.
 #[test]
 fn unloading_waits_for_what_was_launched() {
     let (machine, _host) = machine("");

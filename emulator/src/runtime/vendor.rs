@@ -1,11 +1,12 @@
-//! What differs between the two APIs, as data.
+//! The differences between the two APIs, as data.
 
 use super::settings::Settings;
 use crate::fault::FaultKind;
 use crate::launch::Program;
 use std::sync::Arc;
 
-/// Reads a module for this machine: the text of a PTX file, the bytes of a code object. An error is the compiler's log.
+/// Reads a module for this machine: the text of a PTX file, or the bytes of a code object. The error is the
+/// compiler's log.
 pub type Loader = fn(&[u8], &Settings) -> Result<Arc<dyn Program>, String>;
 
 /// One API.
@@ -15,34 +16,34 @@ pub struct Vendor {
     pub api: &'static str,
     /// Its codes.
     pub codes: Codes,
-    /// The machine that is played unless somebody asks for another.
+    /// The default machine.
     pub settings: fn() -> Settings,
-    /// `major.minor` as the API writes it.
+    /// Encodes `major.minor` as the API does.
     pub version: fn(u32, u32) -> i32,
     /// Its interpreter.
     pub load: Loader,
 }
 
-/// Numbers of results. 0 is success in both APIs.
+/// Result codes. 0 is success in both APIs.
 #[derive(Clone, Copy, Debug)]
 pub struct Codes {
-    /// An argument that is out of its range, or null.
+    /// An argument that is out of range or null.
     pub value: i32,
-    /// No memory left.
+    /// Out of memory.
     pub out_of_memory: i32,
-    /// No call before the one that initialises.
+    /// A call before initialisation.
     pub not_initialised: i32,
-    /// No device at all.
+    /// There is no device.
     pub no_device: i32,
-    /// Not this device.
+    /// There is no such device.
     pub no_such_device: i32,
     /// No context is current.
     pub no_context: i32,
     /// A module that cannot be read.
     pub image: i32,
-    /// A handle that nothing has.
+    /// An unknown handle.
     pub handle: i32,
-    /// A name that the module does not have.
+    /// A name that the module lacks.
     pub not_found: i32,
     /// An event that has not happened.
     pub not_ready: i32,
@@ -50,18 +51,19 @@ pub struct Codes {
     pub address: i32,
     /// A kernel's access that is not aligned.
     pub misaligned: i32,
-    /// An instruction that is none.
+    /// An invalid instruction.
     pub instruction: i32,
     /// Anything else that stops a kernel.
     pub launch: i32,
-    /// What this library did wrong itself: it panicked.
+    /// An internal error of this library: it panicked.
     pub unknown: i32,
     /// Codes after which a device is lost.
     pub sticky: &'static [i32],
 }
 
 impl Codes {
-    /// The code that a device would report for a kernel's fault. Most of what the emulator finds no device notices at all.
+    /// Returns the code that a device would report for a kernel's fault. Most faults that the emulator finds
+    /// go unnoticed on a device.
     pub fn of(&self, fault: &FaultKind) -> i32 {
         match fault {
             FaultKind::OutOfBounds { .. } => self.address,

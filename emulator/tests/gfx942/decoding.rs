@@ -1,4 +1,4 @@
-//! Every encoding that is supported decodes to LLVM's text; what LLVM calls invalid is refused.
+//! Every supported encoding decodes to LLVM's text, and what LLVM calls invalid is refused.
 
 use crate::llvm;
 use crate::random::Random;
@@ -8,7 +8,7 @@ use lockstep_emulator::gfx942::code::decode::decode;
 use lockstep_emulator::gfx942::code::op::{ALL, Form};
 use std::collections::BTreeMap;
 
-/// A source of nine bits: registers, inline constants, literals, and now and then anything.
+/// Draws a nine-bit source: registers, inline constants, literals, and occasionally anything.
 fn source(random: &mut Random, vector: bool) -> u32 {
     match random.below(8) {
         0..3 if vector => 256 + (random.bits(8) & !(random.bits(1))),
@@ -20,7 +20,7 @@ fn source(random: &mut Random, vector: bool) -> u32 {
     }
 }
 
-/// Zero mostly.
+/// Mostly zero.
 fn rarely(random: &mut Random, count: u32) -> u32 {
     if random.one_in(3) { random.bits(count) } else { 0 }
 }
@@ -37,7 +37,7 @@ fn even(random: &mut Random) -> u32 {
     random.bits(8) & if random.one_in(4) { 255 } else { 254 }
 }
 
-/// A long vector encoding of the opcode among VOP3's.
+/// A long vector encoding of a VOP3 opcode.
 fn long(random: &mut Random, opcode: u32) -> Vec<u32> {
     let modifiers = rarely(random, 3) << 8 | rarely(random, 1) << 15;
     let modifiers = modifiers | if random.one_in(4) { random.bits(7) << 8 } else { 0 };
@@ -138,7 +138,7 @@ pub(crate) fn encodings(random: &mut Random, form: Form, opcode: u16) -> Vec<Vec
 
 #[test]
 fn random_encodings_decode_to_the_text_of_llvm() {
-    // Another one to look further: `LOCKSTEP_SEED=7 cargo test -p lockstep-emulator random_encodings`.
+    // To test further with another seed: `LOCKSTEP_SEED=7 cargo test -p lockstep-emulator random_encodings`.
     let seed = std::env::var("LOCKSTEP_SEED").map_or(0x5eed_0942, |seed| seed.parse().unwrap());
     println!("seed {seed:#x}");
     let mut random = Random(seed);
@@ -202,7 +202,8 @@ fn the_shipped_code_decodes_to_the_text_of_llvm() {
     let Some((text, _)) = llvm::run(&["llvm-objdump-19", "llvm-objdump"], &arguments, &[]) else { return };
     let mut count = 0;
     for line in text.lines() {
-        // Text, address, words, and where a jump leads: `s_branch 5 // 000A3E00: BF820005 <aggregate+0x20>`.
+        // Text, address, words, and the target of a jump: `s_branch 5 // 000A3E00: BF820005
+        // <aggregate+0x20>`.
         let Some((text, comment)) = line.split_once("//") else { continue };
         let words = comment.split_whitespace().skip(1).take_while(|w| w.len() == 8);
         let words: Vec<u32> = words.map_while(|w| u32::from_str_radix(w, 16).ok()).collect();

@@ -1,5 +1,5 @@
-//! Division and square root: where LLVM's sequences give IEEE's bits whatever the approximations are, and that those of kernels
-//! (`core/src/num/div.rs`, `settle.rs`) do so everywhere. docs/emulator.md, "Division".
+//! Division and square root: where LLVM's sequences give IEEE's bits for all approximations, and that those
+//! of the kernels (`core/src/num/div.rs`, `settle.rs`) always do. docs/emulator.md, "Division".
 
 use crate::machine::run;
 use crate::random::Random;
@@ -22,7 +22,8 @@ const MODES: [Approximation; 5] = [
     Approximation::Perturbed(4),
 ];
 
-/// Whether a divisor's significand lies so close below a power of two that the reciprocal may decide the last bit.
+/// Whether a divisor's significand is so close below a power of two that the reciprocal may decide the last
+/// bit.
 fn below_a_power_64(divisor: u64) -> bool {
     divisor & 0x000f_ffff_0000_0000 == 0x000f_ffff_0000_0000
 }
@@ -92,8 +93,8 @@ fn number_32(random: &mut Random) -> f32 {
     }
 }
 
-/// A thousand waves of random operands in every mode against IEEE: numbers are bits in the low end of a word, `ieee` says what is wanted, and
-/// `open` which operands the reciprocal decides.
+/// Compares a thousand waves of random operands in every mode with IEEE. Numbers are bits in the low end of a
+/// word, `ieee` gives the expected result, and `open` tells for which operands the reciprocal decides.
 fn held(
     (words, seed): (Vec<u32>, u64),
     draw: impl Fn(&mut Random) -> u64,
@@ -136,7 +137,7 @@ fn binary64_division_is_ieee_whatever_the_reciprocal() {
     );
 }
 
-/// A format by its digits: 24 or 53.
+/// A format, given by its digits: 24 or 53.
 #[derive(Clone, Copy)]
 struct Format {
     digits: u32,
@@ -147,15 +148,16 @@ const SINGLE: Format = Format { digits: 24, bias: 127 };
 const DOUBLE: Format = Format { digits: 53, bias: 1023 };
 
 impl Format {
-    /// Bits of the number whose significand is this integer of all digits, and whose first digit stands for 2^exponent.
+    /// Returns the bits of the number whose significand is this integer of all digits, and whose first digit
+    /// has the weight 2^exponent.
     fn bits(self, significand: u128, exponent: i32) -> u64 {
         let hidden = 1 << (self.digits - 1);
         (significand as u64 - hidden) | ((exponent + self.bias) as u64) << (self.digits - 1)
     }
 
-    /// A numerator over the divisor of significand B, odd, such that the quotient is as close to a tie as it can be, or as it can be times
-    /// j: A·2^n = B·M + j, where the tie M has one digit more than the quotient. Numerator and divisor, as bits; the quotient is normal, or
-    /// subnormal and one digit short.
+    /// Finds numerators over the divisor of significand B, odd, such that the quotient is as close to a tie
+    /// as possible, or j times that: A·2^n = B·M + j, where the tie M has one digit more than the quotient.
+    /// Returns numerator and divisor as bits; the quotient is normal, or subnormal and one digit short.
     fn next_to_a_tie(self, divisor: u64, j: i64, short: bool) -> Vec<(u64, u64)> {
         let kept = self.digits - u32::from(short);
         let b = u128::from(divisor);
@@ -168,7 +170,7 @@ impl Format {
             assert_eq!(product & ((1 << n) - 1), 0);
             let a = product >> n;
             if tie >> kept == 1 && a >> (self.digits - 1) == 1 {
-                // Far from the ends of the range, but for the quotient.
+                // Far from the limits of the range, except for the quotient.
                 let (of_divisor, of_quotient) = if short { (self.bias / 4, -self.bias) } else { (0, 0) };
                 let of_numerator = of_divisor + of_quotient - (kept as i32) + n as i32;
                 found.push((self.bits(a, of_numerator), self.bits(b, of_divisor)));
@@ -178,8 +180,8 @@ impl Format {
     }
 }
 
-/// The operands nearest to ties, for divisors of every kind, half of them just below a power of two, but for the `below` nearest;
-/// and reciprocals as bad as the manual allows.
+/// Tests the operands nearest to ties, for divisors of every kind, half of them just below a power of two,
+/// except for the `below` nearest; with the worst reciprocals that the manual allows.
 fn hardest(format: Format, words: &[u32], ieee: impl Fn(u64, u64) -> u64, below: u64, subnormals: bool) {
     let mut random = Random(0x4a2d);
     let (mut normal, mut subnormal) = (0, 0);
@@ -215,12 +217,12 @@ fn hardest(format: Format, words: &[u32], ieee: impl Fn(u64, u64) -> u64, below:
 fn quotients_next_to_ties() {
     hardest(DOUBLE, &words(DIVIDE_64), divided_64, 1 << 32, true);
     hardest(SINGLE, &words(DIVIDE_32), divided_32, 8, true);
-    // Of kernels: no divisor is left out.
+    // For kernels, no divisor is left out.
     hardest(DOUBLE, &kernels_64(), divided_64, 0, false);
     hardest(SINGLE, &kernels_32(), divided_32, 0, true);
 }
 
-/// A number that remainders of binary64 can be trusted with.
+/// A number with which binary64 remainders are reliable.
 fn is_moderate(x: u64) -> bool {
     let x = f64::from_bits(x).abs();
     x == 0.0 || x.is_nan() || x >= f64::from_bits((1023 - 900) << 52)
@@ -251,7 +253,8 @@ fn kernels_divide_and_take_roots_as_ieee_does() {
     );
 }
 
-/// Radicands whose root is as close to a tie as any: x = k² + k + t, a multiple of 2^m, in [2^104, 2^106), as numbers of [1, 4).
+/// Radicands whose root is as close to a tie as possible: x = k² + k + t, a multiple of 2^m, in [2^104,
+/// 2^106), as numbers in [1, 4).
 fn roots_next_to_ties() -> Vec<u64> {
     let mut found = Vec::new();
     for t in -200i128..=200 {
@@ -297,8 +300,9 @@ fn roots_next_to_ties_of_kernels() {
     assert_eq!((hard.len(), open), (282, 47));
 }
 
-/// Why kernels do not divide as LLVM does: quotients by a number just below a power of two that lie above a tie by 2^-53 of their last bit, where
-/// the reciprocal decides. With some that the manual allows they are one unit too small.
+/// Why kernels do not divide as LLVM does: for a divisor just below a power of two, a quotient can lie above
+/// a tie by only 2^-53 of its last bit, and the reciprocal decides. With some reciprocals that the manual
+/// allows, the quotient is one unit too small.
 #[test]
 fn next_below_a_power_of_two_the_reciprocal_decides() {
     let (words, ours) = (words(DIVIDE_64), kernels_64());
@@ -322,13 +326,13 @@ fn next_below_a_power_of_two_the_reciprocal_decides() {
         }
     }
     assert_eq!([open[0].len(), open[1].len()], [27, 36]);
-    // One over all ones is the oldest of them (Markstein, 1990).
+    // One over all ones is the oldest known example (Markstein, 1990).
     assert_eq!(open[0][..3], [1, 5, 11]);
     assert_eq!(open[1][..3], [7, 9, 17]);
 }
 
-/// All of binary32: wherever one Newton step from a reciprocal within its error misses the nearest number, every numerator is tried. Where it
-/// does not miss, Markstein's theorem holds.
+/// All of binary32: wherever one Newton step from a reciprocal within its error misses the nearest number,
+/// every numerator is tried. Where it does not, Markstein's theorem holds.
 #[test]
 fn binary32_reciprocals_that_stay_wrong() {
     let mut missed = Vec::new();

@@ -4,7 +4,7 @@ use crate::machine::{run, text};
 use crate::vector::SHOW;
 use lockstep_emulator::gfx942::Approximation;
 
-/// Words, and what they make of a and b in lane 0.
+/// Words, and their results for a and b in lane 0.
 fn table(instruction: (&str, &[u32]), rows: &[(u64, u64, u64)]) {
     assert_eq!(text(instruction.1), [instruction.0]);
     for (a, b, wanted) in rows {
@@ -163,7 +163,7 @@ fn classes() {
     }
 }
 
-/// v8 is 13 before; what a lane gets of a.
+/// v8 is 13 before; what each lane gets from a.
 type Moves = (&'static str, &'static [u32], fn(&[u64; 64], usize) -> u64);
 
 #[test]

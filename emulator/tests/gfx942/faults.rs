@@ -1,4 +1,4 @@
-//! Faults planted on purpose: each report names kernel, workgroup, lane, instruction and address.
+//! Planted faults: each report names kernel, workgroup, lane, instruction and address.
 
 use lockstep_emulator::fault::{Access, Fault, FaultKind};
 use lockstep_emulator::gfx942::Module;
@@ -119,7 +119,7 @@ const IN_ORDER: &[u32] = &[
     0xbf810000, // s_endpgm
 ];
 
-/// Runs words on so many workgroups, with an output and an input of 64 words; the output's address.
+/// Runs words on `blocks` workgroups, with an output and an input of 64 words; returns the output's address.
 fn launch(words: &[u32], blocks: u32) -> (u64, Result<Vec<u32>, Box<Fault>>) {
     let module = Module::from_words("planted", words, 2);
     let mut memory = Memory::new(1 << 20);
@@ -137,7 +137,7 @@ fn launch(words: &[u32], blocks: u32) -> (u64, Result<Vec<u32>, Box<Fault>>) {
     (out, words)
 }
 
-/// The fault, whose place and instruction are these.
+/// Returns the fault, and checks its place and instruction.
 fn fault(words: &[u32], blocks: u32, lane: Option<u32>, instruction: &str) -> (u64, FaultKind) {
     let (out, result) = launch(words, blocks);
     let fault = result.unwrap_err();
@@ -226,7 +226,7 @@ fn launches_that_the_kernel_does_not_allow() {
     assert!(refuse("other", 64, 16).contains("no such kernel"));
 }
 
-// One wait state less than it takes.
+// One wait state fewer than required.
 const LANE: &[u32] = &[
     0x7e080500, // v_readfirstlane_b32 s4, v0
     0xbf800002, // s_nop 2
@@ -271,7 +271,7 @@ fn too_few_wait_states() {
     let why = |words: &[u32], instruction: &str| {
         let kind = fault(words, 1, None, instruction).1;
         let FaultKind::TooSoon(why) = kind else { panic!("{kind}") };
-        // One more, and there is no fault: `s_nop` counts its number and one.
+        // With one more there is no fault: `s_nop` counts its number plus one.
         let mut longer = words.to_vec();
         match longer.iter().rposition(|word| word >> 16 == 0xbf80) {
             Some(at) => longer[at] += 1,

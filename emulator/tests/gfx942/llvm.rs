@@ -1,9 +1,9 @@
-//! LLVM's disassemblers, where they are installed. With `LOCKSTEP_REQUIRE_LLVM` in the environment they must be.
+//! LLVM's disassemblers, where installed. With `LOCKSTEP_REQUIRE_LLVM` in the environment, they must be.
 
 use std::io::Write as _;
 use std::process::{Command, Stdio};
 
-/// What a tool writes to its standard output and error when it reads `input`; none where it is not installed.
+/// Returns a tool's standard output and error when it reads `input`; `None` if it is not installed.
 pub(crate) fn run(names: &[&str], arguments: &[&str], input: &[u8]) -> Option<(String, String)> {
     for name in names {
         let piped = Stdio::piped;
@@ -29,12 +29,13 @@ pub(crate) fn run(names: &[&str], arguments: &[&str], input: &[u8]) -> Option<(S
     None
 }
 
-/// Stands between two encodings, three times: what LLVM makes of the rest of an invalid one may take the first with it.
+/// Separates two encodings, three times: what LLVM reads from the rest of an invalid encoding may swallow the
+/// first.
 const MARKER: &str = "s_sethalt 0x1234";
 const MARKER_BYTES: &str = "0x34,0x12,0x8d,0xbf\n";
 const MARKERS: usize = 3;
 
-/// LLVM's text of each encoding, or none where it is not one whole valid instruction.
+/// Returns LLVM's text of each encoding, or `None` if it is not one whole valid instruction.
 pub(crate) fn disassemble(encodings: &[Vec<u32>]) -> Option<Vec<Option<String>>> {
     let mut input = String::new();
     for words in encodings {
@@ -55,12 +56,12 @@ pub(crate) fn disassemble(encodings: &[Vec<u32>]) -> Option<Vec<Option<String>>>
             (instructions == 1 && markers.is_multiple_of(MARKERS) && !rest[0].contains("/*"))
                 .then(|| rest[0].clone()),
         );
-        // More markers: the next encodings print nothing.
+        // More markers mean that the next encodings print nothing.
         texts.resize(texts.len() + markers.div_ceil(MARKERS) - 1, None);
         rest = &rest[instructions + markers..];
     }
     assert_eq!(texts.len(), encodings.len());
-    // LLVM goes on behind half of an invalid encoding: `<stdin>:5:1: warning: invalid instruction encoding`.
+    // LLVM continues after half of an invalid encoding: `<stdin>:5:1: warning: invalid instruction encoding`.
     for warning in errors.lines().filter(|line| line.contains("warning: ")) {
         let line: usize = warning.split(':').nth(1).unwrap().parse().unwrap();
         texts[(line - 1) / (1 + MARKERS)] = None;
@@ -68,7 +69,7 @@ pub(crate) fn disassemble(encodings: &[Vec<u32>]) -> Option<Vec<Option<String>>>
     Some(texts)
 }
 
-/// One blank between words, no comment.
+/// Reduces blanks to one and drops comments.
 pub(crate) fn plain(line: &str) -> String {
     let line = line.split("//").next().unwrap_or_default();
     line.split_whitespace().collect::<Vec<_>>().join(" ")

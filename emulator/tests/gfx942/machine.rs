@@ -1,4 +1,4 @@
-//! Runs words: a program on 64 lanes with inputs a, b, c (8 bytes a lane) and one output.
+//! Runs words: a program on 64 lanes with inputs a, b, c (8 bytes per lane) and one output.
 
 use lockstep_emulator::fault::Fault;
 use lockstep_emulator::gfx942::code::decode::decode;
@@ -33,7 +33,7 @@ const AFTER: [u32; 4] = [
     0xbf81_0000, // s_endpgm
 ];
 
-/// The words' text, instruction by instruction.
+/// Returns the words' text, instruction by instruction.
 pub(crate) fn text(words: &[u32]) -> Vec<String> {
     let (mut at, mut lines) = (0, Vec::new());
     while at < words.len() {
@@ -44,7 +44,7 @@ pub(crate) fn text(words: &[u32]) -> Vec<String> {
     lines
 }
 
-/// v[8:9] of each lane after the words.
+/// Returns v[8:9] of each lane after running the words.
 pub(crate) fn run(
     words: &[u32],
     inputs: [&[u64; 64]; 3],

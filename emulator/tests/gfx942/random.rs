@@ -1,4 +1,4 @@
-//! Random numbers of tests: SplitMix64.
+//! Random numbers for tests: SplitMix64.
 
 pub(crate) struct Random(pub(crate) u64);
 

@@ -1,4 +1,4 @@
-//! Random instructions run or stop with a fault; none makes the interpreter panic.
+//! Random instructions run or stop with a fault; none panics the interpreter.
 
 use crate::decoding::encodings;
 use crate::machine::ONE;

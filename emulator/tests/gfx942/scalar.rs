@@ -1,4 +1,4 @@
-//! Scalar instructions one by one: result and SCC (1 before), against expressions of Rust's.
+//! Scalar instructions one by one: result and SCC (1 before), against Rust expressions.
 
 use crate::machine::{run, text};
 use crate::random::Random;

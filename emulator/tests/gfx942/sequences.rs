@@ -1,4 +1,5 @@
-//! Division and square root as LLVM spells them, and as kernels do (`core/src/num/div.rs`, `settle.rs`): the text of each instruction with its words.
+//! Division and square root as LLVM emits them, and as the kernels do (`core/src/num/div.rs`, `settle.rs`):
+//! the text of each instruction with its words.
 
 use crate::machine::text;
 
@@ -94,7 +95,7 @@ const SETTLE_ROOT: &[(&str, &[u32])] = &[
     ("v_lshl_add_u64 v[8:9], v[20:21], 0, v[8:9]", &[0xd208_0008, 0x0421_0114]),
 ];
 
-/// What `num::div` has before and behind `DIVIDE_64`.
+/// What `num::div` has before and after `DIVIDE_64`.
 const WIDEN: &[(&str, &[u32])] = &[
     ("v_cvt_f64_f32_e32 v[2:3], v2", &[0x7e04_2102]),
     ("v_cvt_f64_f32_e32 v[4:5], v4", &[0x7e08_2104]),

@@ -1,4 +1,4 @@
-//! Kernels of the shipped code object, with arguments as the ops' own structs write them down.
+//! Kernels of the shipped code object, with arguments as the ops' own structs encode them.
 
 use lockstep_core::advantage::{Baseline, GroupAdvantage, Scale, Singleton};
 use lockstep_core::aggregate::{Aggregate, PerRow, Weight, WeightFrom};
@@ -20,7 +20,7 @@ fn module() -> &'static Module {
     MODULE.get_or_init(|| Module::load(lockstep_kernels::artifacts::GFX942).unwrap())
 }
 
-/// An array of the host, and its copy in the emulator's memory.
+/// A host array, and its copy in the emulator's memory.
 struct Array {
     host: *mut u8,
     bytes: usize,
@@ -28,7 +28,7 @@ struct Array {
     written: bool,
 }
 
-/// A kernel's arguments, written down: arrays are copied to the emulator.
+/// A kernel's encoded arguments: arrays are copied to the emulator.
 struct Arguments {
     memory: Memory,
     arrays: Vec<Array>,
@@ -41,7 +41,7 @@ impl Arguments {
         let bytes = len * size_of::<T>();
         let address = self.memory.alloc(bytes as u64).unwrap_or(0);
         if !written {
-            // SAFETY: a view of the host's memory, which lives while the kernel does.
+            // SAFETY: a view of host memory, which lives as long as the kernel.
             let from = unsafe { std::slice::from_raw_parts(first.cast::<u8>(), bytes) };
             self.memory.upload(address, from).unwrap();
         }
@@ -248,7 +248,7 @@ fn tree_sort_merges_two_runs() {
     assert_eq!((sorted, shared), ([0, 2, 1, 3], [0, 2, 1, 0]));
 }
 
-/// Bytes of the object turned over at random: loading gives an error or a module, never a panic.
+/// Random bytes of the object are changed: loading gives an error or a module, never a panic.
 #[test]
 fn broken_objects_are_refused() {
     let good = lockstep_kernels::artifacts::GFX942;

@@ -1,4 +1,4 @@
-//! Vector instructions one by one, over edge values and random ones, against expressions of Rust's.
+//! Vector instructions one by one, on edge values and random ones, against Rust expressions.
 
 use crate::machine::{run, text};
 use crate::random::Random;
@@ -28,7 +28,8 @@ fn signed(x: u64, bits: u32) -> i64 {
     (x << (64 - bits)) as i64 >> (64 - bits)
 }
 
-/// The result; if it is NaN, the first operand that is, quieted, or else the positive NaN without payload.
+/// Returns the result; if it is NaN, the first NaN operand, quieted, or else the positive NaN without
+/// payload.
 fn single(result: f32, operands: &[u64]) -> u64 {
     if !result.is_nan() {
         return result.to_bits().into();
@@ -45,7 +46,7 @@ fn double(result: f64, operands: &[u64]) -> u64 {
     nan.map_or(0x7ff8_0000_0000_0000, |x| x | 0x0008_0000_0000_0000)
 }
 
-/// Edge values of 32 bits, repeated in both halves or alone; of 64 bits; and any.
+/// Draws 32-bit edge values, repeated in both halves or alone; 64-bit edge values; and any.
 fn value(random: &mut Random) -> u64 {
     const EDGES: [u64; 24] = [
         0,

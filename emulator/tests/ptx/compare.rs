@@ -5,7 +5,7 @@ use super::lanes::table;
 const NAN: u64 = 0x7fc0_0000;
 const NAN64: u64 = 0x7ff8_0000_0000_0000;
 
-/// For each comparison, what it says of less, equal, greater, and of a NaN on one side or both.
+/// For each comparison, its result for less, equal, greater, and a NaN on one side or both.
 const FLOATS: [(&str, [u64; 4]); 14] = [
     ("eq", [0, 1, 0, 0]),
     ("ne", [1, 0, 1, 0]),

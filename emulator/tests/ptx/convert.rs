@@ -19,7 +19,7 @@ fn integers_are_cut_and_extended() {
     table("cvt.u32.u16 %r3, %h0", "%r3", &[([0xffff_8000, 0, 0], 0x8000)]);
     table("cvt.s32.s16 %r3, %h0", "%r3", &[([0x8000, 0, 0], 0xffff_8000)]);
     table("cvt.s32.s8 %r3, %r0", "%r3", &[([0x1ff, 0, 0], 0xffff_ffff), ([0x17f, 0, 0], 0x7f)]);
-    // What is narrower than its register is extended to it.
+    // Values narrower than their register are extended to it.
     table("cvt.u8.u32 %r3, %r0", "%r3", &[([0x1ff, 0, 0], 0xff)]);
     table("cvt.s8.s32 %r3, %r0", "%r3", &[([0x1ff, 0, 0], 0xffff_ffff)]);
     table("cvt.s16.u8 %d3, %h0", "%d3", &[([0x80, 0, 0], 0x80)]);
@@ -48,7 +48,7 @@ fn integers_round_to_the_nearest_number() {
         "%r3",
         &[([0xffff_ffff, 0, 0], f(-1.0)), ([0x8000_0000, 0, 0], f(-2_147_483_648.0))],
     );
-    // Beyond binary64: rounding twice would give 2^63 + 2^39, a tie to even.
+    // Exceeds binary64: rounding twice would give 2^63 + 2^39, a tie to even.
     table(
         "cvt.rn.f32.u64 %r3, %d0",
         "%r3",
@@ -119,7 +119,7 @@ fn numbers_saturate_and_nans_have_their_rule() {
             ([nan, 0, 0], 0),
         ],
     );
-    // From binary64, or to 64 bits, a NaN gives the bits of the least signed number.
+    // From binary64, or to 64 bits, a NaN gives the bits of the smallest signed number.
     let wide = 0x7ff8_0000_0000_0000;
     table(
         "cvt.rzi.u32.f64 %r3, %d0",

@@ -1,4 +1,4 @@
-//! Ops of core on the emulator: arrays to device memory, the entry point's parameters, arrays back.
+//! Runs core's ops on the emulator: arrays to device memory, the entry point's parameters, arrays back.
 
 use lockstep_core::op::{Arg, Encoder, Kernel, MAX_POINTERS, MAX_WORDS, OPS};
 use lockstep_core::ragged::{In, Out};
@@ -7,12 +7,12 @@ use lockstep_emulator::fault::Fault;
 use lockstep_emulator::launch::{Grid, Program};
 use lockstep_emulator::memory::Memory;
 
-/// What an op wants on the device: its arrays there, and how outputs come back.
+/// An op's arrays on the device, and where its outputs go.
 pub(crate) struct Encoded<'m> {
     memory: &'m mut Memory,
     pointers: Vec<u64>,
     words: Vec<u64>,
-    /// Where each output lies on the device and on the host, in bytes.
+    /// Address of each output on the device and on the host, and its size in bytes.
     outputs: Vec<(u64, *mut u8, usize)>,
 }
 
@@ -84,11 +84,11 @@ impl Launch {
         module.launch(self.entry, self.grid, &self.params, memory)
     }
 
-    /// Copies its outputs to where the op has them.
+    /// Copies its outputs back to the op's arrays.
     #[allow(unsafe_code)]
     pub(crate) fn back(self, memory: &mut Memory) {
         for (address, host, bytes) in self.outputs.into_iter().filter(|(_, _, bytes)| *bytes > 0) {
-            // SAFETY: the output lives as long as the kernel, which has it alone.
+            // SAFETY: the output lives as long as the kernel, which has exclusive access.
             let host = unsafe { std::slice::from_raw_parts_mut(host, bytes) };
             memory.download(address, host).expect("a download");
         }

@@ -1,5 +1,5 @@
-//! Shipped entry points, on values whose results are known by hand. (All of them, against the reference's bits, run through the
-//! driver library that is made of the emulator.)
+//! Shipped entry points, on values whose results are known by hand. (The emulated driver library runs all of
+//! them against the reference's bits.)
 
 use super::device::Launch;
 use lockstep_core::advantage::{Baseline, GroupAdvantage, Scale, Singleton};
@@ -20,7 +20,7 @@ use std::sync::LazyLock;
 
 static MODULE: LazyLock<Module> = LazyLock::new(|| Module::parse(PTX).expect("the shipped PTX"));
 
-/// Blocks, and warps of each: fewer than rows, as many, more.
+/// Blocks, and warps per block: fewer than rows, as many, more.
 const GRIDS: [(u32, u32); 3] = [(1, 1), (2, 2), (1, 8)];
 
 fn run<K: Kernel>(op: &K, blocks: u32, warps: u32) -> Result<Counts, Box<Fault>> {
@@ -58,7 +58,7 @@ fn sums_of_rows() {
         for row in 0..4 {
             let live = (cu[row] as usize..cu[row + 1] as usize).filter(|i| mask[*i] != 0);
             assert_eq!(tokens[row], live.clone().count() as u32);
-            // Halves of small integers: any order of summing is exact.
+            // Halves of small integers: any summation order is exact.
             assert_eq!(sums[row], live.map(|i| f64::from(values[i])).sum::<f64>());
             assert!(alarms[row] <= flag::LIMIT);
         }

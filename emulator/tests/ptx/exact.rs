@@ -1,10 +1,10 @@
-//! Numbers as integers of any size: what rounding is measured against, without a floating-point unit.
+//! Numbers as integers of any size: the standard for rounding, without a floating-point unit.
 
 use std::cmp::Ordering;
 
-/// Limbs of 32 bits: far more than the widest product and sum of binary64 take.
+/// Number of 32-bit limbs: far more than the widest product and sum of binary64 need.
 const LIMBS: usize = 140;
-/// The exponent of the lowest bit: below that of the least product of two subnormals.
+/// The exponent of the lowest bit: below that of the smallest product of two subnormals.
 const LEAST: i32 = -2200;
 
 /// A magnitude: its bits times 2^LEAST.
@@ -37,7 +37,7 @@ impl Fixed {
         self
     }
 
-    /// Of the larger.
+    /// Subtracts; `self` is the larger.
     fn sub(mut self, other: &Fixed) -> Fixed {
         let mut borrow = 0_i64;
         for (mine, theirs) in self.0.iter_mut().zip(other.0) {
@@ -52,7 +52,7 @@ impl Fixed {
         at >= 0 && self.0[at as usize / 32] >> (at % 32) & 1 == 1
     }
 
-    /// Place of the highest bit.
+    /// Returns the position of the highest bit.
     fn top(&self) -> Option<i32> {
         let limb = self.0.iter().rposition(|limb| *limb != 0)?;
         Some(32 * limb as i32 + 31 - self.0[limb].leading_zeros() as i32)
@@ -74,7 +74,7 @@ impl Format {
         (1 << (self.exponent - 1)) - 1
     }
 
-    /// Whether negative, mantissa, exponent of its lowest bit. Finite numbers only.
+    /// Returns the sign, the mantissa, and the exponent of its lowest bit. Finite numbers only.
     fn parts(self, bits: u64) -> (bool, u64, i32) {
         let fraction = bits & ((1 << self.mantissa) - 1);
         let field = (bits >> self.mantissa) as i32 & ((1 << self.exponent) - 1);
@@ -87,7 +87,7 @@ impl Format {
         let sign = u64::from(negative) << (self.mantissa + self.exponent);
         let Some(top) = value.top() else { return sign };
         let lowest = (1 - self.bias() - self.mantissa) - LEAST;
-        // The lowest bit that a result of this size has.
+        // The lowest bit of a result of this size.
         let last = (top - self.mantissa).max(lowest);
         let mut mantissa = 0_u64;
         for at in (last..=top).rev() {
@@ -104,7 +104,8 @@ impl Format {
         sign | bits.min(infinity)
     }
 
-    /// `a · b + c`, rounded once to nearest, ties to even. Finite operands only; a sum of zero is +0, unless both are -0.
+    /// Computes `a · b + c`, rounded once to nearest, ties to even. Finite operands only; a zero sum is +0,
+    /// unless both are -0.
     pub(crate) fn fma(self, a: u64, b: u64, c: u64) -> u64 {
         let ((sa, ma, ea), (sb, mb, eb), (sc, mc, ec)) = (self.parts(a), self.parts(b), self.parts(c));
         let product = Fixed::of(u128::from(ma) * u128::from(mb), ea + eb);
@@ -120,12 +121,12 @@ impl Format {
         }
     }
 
-    /// The number 1.
+    /// Returns the number 1.
     pub(crate) fn one(self) -> u64 {
         (self.bias() as u64) << self.mantissa
     }
 
-    /// Whether `q` is the nearest of `a / b`: `|a - q·b|` of no neighbour is less. Positive numbers only.
+    /// Whether `q` is the nearest to `a / b`: no neighbour has a smaller `|a - q·b|`. Positive numbers only.
     pub(crate) fn nearest_quotient(self, a: u64, b: u64, q: u64) -> bool {
         let (_, ma, ea) = self.parts(a);
         let (_, mb, eb) = self.parts(b);
@@ -143,7 +144,8 @@ impl Format {
         !(closer(q + 1) || q > 0 && closer(q - 1))
     }
 
-    /// Whether `q` is the nearest of the root of `a`: `a` is between the squares of the middles to its neighbours.
+    /// Whether `q` is the nearest to the root of `a`: `a` is between the squares of the midpoints to its
+    /// neighbours.
     pub(crate) fn nearest_root(self, a: u64, q: u64) -> bool {
         let (_, ma, ea) = self.parts(a);
         let (_, mq, eq) = self.parts(q);

@@ -1,4 +1,4 @@
-//! shfl.sync and vote.sync: modes, segments, predicates, and who must be there.
+//! shfl.sync and vote.sync: modes, segments, predicates, and which lanes must be present.
 
 use super::lanes::{result, warp};
 use lockstep_emulator::fault::FaultKind;
@@ -19,7 +19,7 @@ fn butterflies_exchange_neighbours() {
         let got = shuffle("bfly", |_| mask, 31);
         assert!(got.iter().enumerate().all(|(lane, got)| *got == (lane as u64 ^ mask, true)));
     }
-    // Beyond the clamp a lane keeps its own.
+    // Beyond the clamp, a lane keeps its own word.
     let got = shuffle("bfly", |_| 16, 15);
     assert_eq!((got[3], got[20]), ((3, false), (4, true)));
 }
@@ -83,7 +83,7 @@ $L_meet:
 
 #[test]
 fn half_a_warp_exchanges_among_itself() {
-    // Lanes below 16 name themselves alone; the others never come.
+    // Lanes below 16 name only themselves; the others never arrive.
     let body = format!(
         "	mov.b32 %r3, 7;
 	setp.lt.u32 %p3, %r8, 16;
@@ -95,7 +95,7 @@ $L_end:
     );
     let got = warp(&body, &[[0; 3]; 32]).unwrap_or_else(|fault| panic!("{fault}"));
     assert!(got.iter().enumerate().all(|(lane, got)| *got == if lane < 16 { 15 } else { 7 }));
-    // A lane that is not named, and a word of a lane that is not there.
+    // A lane that is not named, and a word of an absent lane.
     let fault = warp(&body.replace("65535", "255"), &[[0; 3]; 32]).unwrap_err();
     assert!(
         matches!(&fault.kind, FaultKind::Missing { missing: 0x100, why } if why.contains("not in its own mask"))
@@ -109,7 +109,7 @@ $L_end:
 
 #[test]
 fn lanes_that_come_late_are_waited_for() {
-    // Odd lanes take a longer way to the one shuffle, through code behind it.
+    // Odd lanes take a longer way to the only shuffle, through code after it.
     let body = format!(
         "	and.b32 %r4, %r8, 1;
 	setp.eq.b32 %p3, %r4, 1;
@@ -139,7 +139,7 @@ fn halves_with_masks_of_their_own_do_not_wait_for_each_other() {
     let swapped = |got: &[u64]| got.iter().enumerate().all(|(lane, got)| *got == lane as u64 ^ 1);
     let together = format!("{masks}{shuffle}{}", result("%r3"));
     assert!(warp(&together, &[[0; 3]; 32]).is_ok_and(|got| swapped(&got)));
-    // One half comes to the instruction after the other has left it.
+    // One half reaches the instruction after the other has left it.
     let apart = format!(
         "{masks}	@!%p3 bra $L_long;
 $L_meet:
@@ -151,7 +151,7 @@ $L_end:
         result("%r3")
     );
     assert!(warp(&apart, &[[0; 3]; 32]).is_ok_and(|got| swapped(&got)));
-    // Masks that overlap and are not the same: the lanes wait for each other in vain.
+    // Overlapping but unequal masks: the lanes wait for each other in vain.
     let crossed = together.replace("65535, -65536", "-1, -65536");
     let fault = warp(&crossed, &[[0; 3]; 32]).unwrap_err();
     assert!(matches!(fault.kind, FaultKind::Missing { missing: 0xffff_0000, .. }), "{fault}");

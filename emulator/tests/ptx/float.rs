@@ -149,7 +149,7 @@ fn subnormals_are_numbers() {
         "%r3",
         &[([1, 1, 0], 2), ([0x7f_ffff, 1, 0], 0x80_0000), ([0x80_0000, MINUS | 1, 0], 0x7f_ffff)],
     );
-    // Half of the least is a tie: to even, 0; of the next, 2; and so on.
+    // Half of the smallest number is a tie: to even, 0; of the next, 2; and so on.
     table(
         "mul.rn.f32 %r3, %r0, %r1",
         "%r3",
@@ -179,7 +179,7 @@ fn subnormals_are_numbers() {
     table("fma.rn.f64 %d3, %d0, %d1, %d2", "%d3", &[([1, d(0.5), 1], 2)]);
 }
 
-/// Operations of IEEE 754 that this processor has, on random bits of all classes.
+/// IEEE 754 operations that this processor has, on random bits of all classes.
 #[test]
 fn any_bits_give_this_processors_bits() {
     let words: Vec<[u64; 3]> =

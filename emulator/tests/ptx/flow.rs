@@ -1,4 +1,4 @@
-//! Branches that part lanes, tables, guards, ends.
+//! Divergent branches, tables, guards, ends.
 
 use super::lanes::{WARP, module, result, warp};
 use lockstep_emulator::fault::FaultKind;
@@ -100,7 +100,7 @@ fn ends_and_endless_loops_are_faults() {
     let module = Module::parse(&text).unwrap_or_else(|error| panic!("{error}"));
     let fault = module.launch("t", WARP, &params, &mut memory).unwrap_err();
     assert_eq!(fault.kind, FaultKind::Jump("the end of the text".into()));
-    // .uni at a branch that lanes disagree on.
+    // .uni on a branch on which lanes disagree.
     let fault = warp("\tsetp.lt.u32 %p3, %r8, 5;\n\t@%p3 bra.uni $L_a;\n$L_a:", &[[0; 3]; 32]).unwrap_err();
     assert!(matches!(&fault.kind, FaultKind::Jump(what) if what.contains("0x1f")));
 }
@@ -114,7 +114,7 @@ fn counts_are_of_warps_and_of_lanes() {
     memory.fill(a, 0, 32 * 24).expect("memory");
     let params: Vec<u8> = [a, a].iter().flat_map(|address| address.to_le_bytes()).collect();
     let counts = module.launch("t", WARP, &params, &mut memory).unwrap_or_else(|fault| panic!("{fault}"));
-    // 19 before the body, its 3 and a return; 27 lanes take the move.
+    // 19 before the body, its 3 and a return; 27 lanes execute the move.
     assert_eq!(counts.instructions, 19 + 3 + 1);
     assert_eq!(counts.lane_instructions, (19 + 2 + 1) * 32 + 27);
     assert_eq!((counts.requests, counts.bytes_requested), (3, 3 * 32 * 8));
@@ -141,7 +141,7 @@ fn unwritten_registers_pass_through_moves_alone() {
     assert_eq!(fault("\tadd.s32 %r3, 1, %r6;"), unwritten("%r6"));
     assert_eq!(fault("\tst.global.b32 [%d9], %r6;"), unwritten("%r6"));
     assert_eq!(fault("\tselp.b32 %r7, 2, %r6, %p3;\n\tcvt.u64.u32 %d11, %r7;"), unwritten("%r7"));
-    // A predicate of which `and` knows the result, and one of which it does not.
+    // A predicate for which `and` determines the result, and one for which it does not.
     let some = "	setp.lt.u32 %p3, %r8, 7;
 	@%p3 setp.eq.b32 %p4, %r8, 3;
 	and.pred %p5, %p3, %p4;

@@ -3,7 +3,8 @@
 use super::exact::{F32, F64, Format};
 use super::lanes::{random, run, table};
 
-/// Finite numbers that exercise rounding: random ones of near exponents, subnormals, powers of two and their neighbours.
+/// Finite numbers that exercise rounding: random ones with close exponents, subnormals, powers of two and
+/// their neighbours.
 fn numbers(format: Format, seed: u64, count: usize) -> Vec<u64> {
     let (mantissa, bits) = if format.one() == F32.one() { (23, 32) } else { (52, 64) };
     let mut found = Vec::new();
@@ -13,7 +14,7 @@ fn numbers(format: Format, seed: u64, count: usize) -> Vec<u64> {
         let near = (format.one() >> mantissa).wrapping_add(word >> 52 & 31).wrapping_sub(16) << mantissa;
         found.push(match i % 6 {
             0 | 1 => sign | near | fraction,
-            // Few bits: products and sums meet in ties.
+            // Few bits, so that products and sums hit ties.
             2 => sign | near | (fraction >> (mantissa - 3) << (mantissa - 3)),
             3 => sign | near,
             4 => sign | (near | ((1 << mantissa) - 1)),
@@ -59,7 +60,7 @@ fn fma_rounds_once() {
     let (tiny, up) = (2.0_f32.powi(-50), 1.0 + 2.0_f32.powi(-23));
     table("fma.rn.f32 %r3, %r0, %r1, %r2", "%r3", &[([f(tiny), f(tiny), f(up)], f(up))]);
     let (a, b) = (1.0 + 2.0_f32.powi(-12), 1.0 + 2.0_f32.powi(-12));
-    // (1 + 2^-12)² = 1 + 2^-11 + 2^-24; less 1 + 2^-11 leaves what a rounded product has lost.
+    // (1 + 2^-12)² = 1 + 2^-11 + 2^-24; minus 1 + 2^-11 leaves what a rounded product loses.
     table(
         "fma.rn.f32 %r3, %r0, %r1, %r2",
         "%r3",
@@ -92,7 +93,7 @@ fn quotients_and_roots_are_nearest() {
         for [a, b, _] in &mut words {
             (*a, *b) = (*a & !top, *b & !top);
         }
-        // Quotients and roots of normal size: a subnormal's neighbours are as far as its own rounding.
+        // Quotients and roots of normal size: near a subnormal, the spacing equals the rounding.
         words.retain(|[a, b, _]| *a > format.one() >> 1 && *b > format.one() >> 1);
         assert!(words.len() > 200);
         let quotients = run(&format!("div.rn.{ty} {result}, %{register}0, %{register}1"), &result, &words);

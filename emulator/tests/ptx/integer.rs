@@ -5,7 +5,7 @@ use lockstep_emulator::fault::FaultKind;
 
 const M32: u64 = 0xffff_ffff;
 
-/// What a register of 32 bits holds of a negative number.
+/// Returns how a 32-bit register holds a negative number.
 fn s32(x: i32) -> u64 {
     u64::from(x as u32)
 }
@@ -126,7 +126,7 @@ fn bits_are_moved_and_counted() {
     table("mov.b64 {%r3, _}, %d0", "%r3", &[([0x2222_2222_1111_1111, 0, 0], 0x1111_1111)]);
 }
 
-/// The definition of the ISA, bit by bit.
+/// The ISA's definition, bit by bit.
 fn bfe(signed: bool, width: u64, a: u64, b: u64, c: u64) -> u64 {
     let (pos, len, msb) = (b & 0xff, c & 0xff, width - 1);
     let bit = |at: u64| a >> at & 1;
@@ -172,12 +172,12 @@ fn predicates_are_logic() {
 
 #[test]
 fn carries_join_words() {
-    // %d1:%d0 + %d2:1, and the upper word less a borrow.
+    // %d1:%d0 + %d2:1, and the upper word minus a borrow.
     let sum = "add.cc.u64 %d3, %d0, 1;\n\taddc.u64 %d3, %d1, %d2";
     table(sum, "%d3", &[([u64::MAX, 5, 7], 13), ([0, 5, 7], 12), ([u64::MAX, u64::MAX, 0], 0)]);
     let difference = "sub.cc.s32 %r3, %r0, 1;\n\tsubc.s32 %r3, %r1, %r2";
     table(difference, "%r3", &[([0, 5, 2], 2), ([1, 5, 2], 3), ([0, 0, 0], M32)]);
-    // Three words: the middle one takes and leaves a carry.
+    // Three words: the middle one uses and produces a carry.
     let chain = "add.cc.u32 %r3, %r0, %r0;\n\taddc.cc.u32 %r3, %r1, -1;\n\taddc.u32 %r3, %r2, 0";
     table(chain, "%r3", &[([1 << 31, 0, 9], 10), ([0, 0, 9], 9), ([0, 1, 9], 10)]);
     let fault = warp("\taddc.u32 %r3, %r0, %r1;", &[[0; 3]; 32]).unwrap_err();

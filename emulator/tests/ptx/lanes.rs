@@ -1,4 +1,4 @@
-//! One instruction on many operands: each lane has three words of 64 bits and gives one.
+//! One instruction on many operands: each lane has three 64-bit words and produces one.
 
 use lockstep_emulator::fault::Fault;
 use lockstep_emulator::launch::{Grid, Program};
@@ -8,8 +8,9 @@ use lockstep_emulator::ptx::Module;
 /// One warp.
 pub(crate) const WARP: Grid = Grid { blocks: [1, 1, 1], threads: [32, 1, 1] };
 
-/// A module around a body, with an entry point `t(p_in, p_out)`. In each lane, %d0 … %d2 are its words, %r0 … and %h0 … their
-/// lower 32 and 16 bits, %p0 … whether they are not 0; %r8 is the lane, %d8 and %d9 are the addresses of its words and result.
+/// Returns a module around a body, with an entry point `t(p_in, p_out)`. In each lane, %d0 … %d2 are its
+/// words, %r0 … and %h0 … their lower 32 and 16 bits, and %p0 … whether they are not 0; %r8 is the
+/// lane, %d8 and %d9 are the addresses of its words and result.
 pub(crate) fn module(body: &str) -> String {
     format!(
         ".version 7.0
@@ -50,7 +51,7 @@ pub(crate) fn module(body: &str) -> String {
     )
 }
 
-/// The line of a body's first line.
+/// The line number of a body's first line.
 pub(crate) const FIRST: u32 = 32;
 
 /// Stores `register` as the lane's result.
@@ -63,7 +64,7 @@ pub(crate) fn result(register: &str) -> String {
     }
 }
 
-/// Runs a body on up to 32 lanes' words; the last stand for the lanes beyond.
+/// Runs a body on up to 32 lanes' words; the last words are repeated for the other lanes.
 pub(crate) fn warp(body: &str, words: &[[u64; 3]]) -> Result<Vec<u64>, Box<Fault>> {
     let text = module(body);
     let module = Module::parse(&text).unwrap_or_else(|error| panic!("{error}\n{text}"));
@@ -82,14 +83,14 @@ pub(crate) fn warp(body: &str, words: &[[u64; 3]]) -> Result<Vec<u64>, Box<Fault
     Ok(back.chunks(8).map(|word| u64::from_le_bytes(word.try_into().expect("8 bytes"))).collect())
 }
 
-/// The results of one instruction that writes `register`.
+/// Returns the results of one instruction that writes `register`.
 pub(crate) fn run(instruction: &str, register: &str, words: &[[u64; 3]]) -> Vec<u64> {
     let body = format!("\t{instruction};\n{}", result(register));
     let results = words.chunks(32).map(|words| warp(&body, words).unwrap_or_else(|fault| panic!("{fault}")));
     results.flatten().collect()
 }
 
-/// An instruction, and what it gives for which words.
+/// Checks the results of an instruction for given words.
 pub(crate) fn table(instruction: &str, register: &str, rows: &[([u64; 3], u64)]) {
     let words: Vec<[u64; 3]> = rows.iter().map(|(words, _)| *words).collect();
     for ((words, want), got) in rows.iter().zip(run(instruction, register, &words)) {
@@ -97,7 +98,7 @@ pub(crate) fn table(instruction: &str, register: &str, rows: &[([u64; 3], u64)])
     }
 }
 
-/// Words that look random, the same each time.
+/// Generates pseudorandom words, the same each time.
 pub(crate) fn random(seed: u64) -> impl Iterator<Item = u64> {
     let mut state = seed;
     std::iter::repeat_with(move || {

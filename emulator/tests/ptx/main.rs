@@ -1,5 +1,5 @@
-//! The PTX interpreter: instruction by instruction against the ISA's definitions, the parser, the shipped entry points, and
-//! faults that are planted.
+//! The PTX interpreter: instruction by instruction against the ISA's definitions, the parser, the shipped
+//! entry points, and planted faults.
 
 mod compare;
 mod convert;

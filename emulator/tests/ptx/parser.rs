@@ -1,4 +1,4 @@
-//! Texts that are read, and texts that are not.
+//! Texts that are accepted, and texts that are not.
 
 use super::lanes::{FIRST, module, warp};
 use lockstep_emulator::fault::FaultKind;
@@ -23,7 +23,7 @@ fn the_shipped_text_is_understood_whole() {
     }
 }
 
-/// Line and token of the error of a body.
+/// Returns line and token of a body's error.
 fn error(body: &str) -> (u32, String, String) {
     match Module::parse(&module(body)) {
         Ok(_) => panic!("read: {body}"),
@@ -117,7 +117,7 @@ fn every_cut_of_a_text_is_an_error_and_no_panic() {
     for end in (0..text.len() - 2).filter(|end| text.is_char_boundary(*end)) {
         assert!(Module::parse(&text[..end]).is_err(), "{}", &text[..end]);
     }
-    // Other bytes instead of each: read or refused, never a panic.
+    // Each byte is replaced by others: accepted or refused, never a panic.
     for at in 0..text.len() {
         for with in ["{", "]", "-", "9", "%", ".", "\"", "<", "\u{e9}"] {
             let _ = Module::parse(&format!("{}{with}{}", &text[..at], &text[at + 1..]));
@@ -174,6 +174,6 @@ fn what_is_not_implemented_faults_where_it_stands() {
         assert_eq!(fault.kind, FaultKind::Unimplemented(opcode.into()));
         assert_eq!(fault.instruction.text, instruction);
     }
-    // On a way that no lane takes, nothing happens.
+    // On a path that no lane takes, nothing happens.
     assert!(warp("\tbra $L_end;\n\tadd.f32 %r3, %r0, %r1;\n$L_end:", &[[0; 3]; 32]).is_ok());
 }

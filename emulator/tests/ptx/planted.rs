@@ -1,4 +1,4 @@
-//! Faults that are planted into a kernel: each is found, and the report says where.
+//! Faults planted into a kernel: each is found, and the report gives its place.
 
 use super::lanes::WARP;
 use lockstep_emulator::fault::{Access, Fault, FaultKind};
@@ -6,7 +6,8 @@ use lockstep_emulator::launch::{Grid, Program};
 use lockstep_emulator::memory::{LastStore, Memory};
 use lockstep_emulator::ptx::Module;
 
-/// `out[i] = 3 · x[i] + y[i]` for i < n, a warp for each 32 elements, and their sum over the warp in `sum[warp]`.
+/// `out[i] = 3 · x[i] + y[i]` for i < n, one warp per 32 elements, and their sum over the warp in
+/// `sum[warp]`.
 const AXPY: &str = ".version 7.0
 .target sm_80
 .address_size 64
@@ -54,7 +55,7 @@ $L_skip:
 }
 ";
 
-/// Elements: the second warp has five.
+/// Number of elements: the second warp has five.
 const N: u32 = 37;
 
 struct Run {
@@ -76,7 +77,7 @@ impl Run {
     }
 }
 
-/// The kernel with each `(old, new)` of its text replaced; `x_written` elements of x are there.
+/// Runs the kernel with each `(old, new)` of its text replaced; `x_written` elements of x are written.
 fn run(changes: &[(&str, &str)], x_written: u32) -> Run {
     let mut text = AXPY.to_owned();
     for (old, new) in changes {
@@ -98,13 +99,13 @@ fn run(changes: &[(&str, &str)], x_written: u32) -> Run {
     Run { result, memory, arrays }
 }
 
-/// The line of the first place of a text in the kernel.
+/// Returns the first line of the kernel that contains a text.
 fn line(text: &str) -> String {
     let at = AXPY.find(text).expect("a line of the kernel");
     format!("line {}", 1 + AXPY[..at].matches('\n').count())
 }
 
-/// Asserts where a fault is.
+/// Asserts the place of a fault.
 fn at(fault: &Fault, line: String, block: u32, lane: Option<u32>) {
     assert_eq!(fault.entry, "axpy");
     assert_eq!((fault.place.block, fault.place.team, fault.place.lane), (block, 0, lane), "{fault}");
@@ -153,7 +154,7 @@ fn a_shuffle_under_a_branch() {
     let FaultKind::Missing { missing, why } = &fault.kind else { panic!("{fault}") };
     assert_eq!((*missing, &why[..]), (0xffff_ffe0, "its mask is 0xffffffff, and only lanes 0x1f ever come"));
     assert!(fault.instruction.text.starts_with("shfl.sync.bfly.b32"));
-    // Lanes that have ended are missing too.
+    // Lanes that have ended are also missing.
     let (fault, _) = run(&[("@%p0 bra $L_skip;", "@%p0 ret;")], N).fault();
     assert!(matches!(fault.kind, FaultKind::Missing { missing: 0xffff_ffe0, .. }), "{fault}");
 }
@@ -168,7 +169,7 @@ fn a_load_of_what_nobody_wrote() {
 #[test]
 fn a_register_that_nobody_wrote() {
     let (fault, _) = run(&[("	mov.b32 %r7, 0f00000000;\n", "")], N).fault();
-    // Lanes beyond n bring nothing to the shuffle.
+    // Lanes beyond n contribute nothing to the shuffle.
     assert_eq!(fault.kind, FaultKind::UnwrittenRegister("%r7".into()));
     at(&fault, "line 36".into(), 1, Some(5));
 }
@@ -211,7 +212,7 @@ fn a_product_and_sum_that_were_contracted() {
     let LastStore { entry, place, instruction } = bad.memory.last_store(address).expect("a store");
     assert_eq!((&entry[..], place.block, place.lane), ("axpy", first as u32 / 32, Some(first as u32 % 32)));
     assert_eq!((&instruction.at[..], &instruction.text[..]), ("line 34", "st.global.b32 [%d7], %r7"));
-    // What the host wrote, no kernel did.
+    // No kernel wrote what the host wrote.
     assert_eq!(bad.memory.last_store(bad.arrays[0]), None);
 }
 

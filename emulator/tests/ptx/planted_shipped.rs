@@ -1,4 +1,5 @@
-//! Faults planted into a shipped entry point, one at each place where they can be: what runs is caught, by a fault or by bits.
+//! Faults planted into a shipped entry point, one at each possible place: those that execute are caught, by a
+//! fault or by bits.
 
 use super::device::Launch;
 use lockstep_core::aggregate::{PerRow, Weight, WeightFrom};
@@ -14,7 +15,7 @@ use std::cell::Cell;
 
 const ENTRY: &str = "policy_loss_ppo_loss";
 
-/// The entry point alone: header and text from its first line to its closing brace.
+/// The entry point only: header and text from its first line to its closing brace.
 fn shipped() -> Vec<String> {
     let start = PTX.find(&format!(".visible .entry {ENTRY}(")).expect("the entry point");
     let end = start + PTX[start..].find("\n}\n").expect("its end") + 3;
@@ -86,14 +87,15 @@ fn run(lines: &[String]) -> Ran {
     Ran { result, coef: bits(&coef), token_loss: bits(&token_loss), row_loss, row_tokens, memory }
 }
 
-/// Whether a lane comes to this line: a trap stands there instead.
+/// Whether a lane reaches this line: a trap replaces it.
 fn comes_to(lines: &[String], at: usize) -> bool {
     let mut lines = lines.to_vec();
     lines[at] = "\ttrap;".into();
     run(&lines).result.is_err_and(|fault| fault.kind == FaultKind::End("a trap".into()))
 }
 
-/// Runs the entry point with a line changed, for each line that `change` changes and a lane comes to: how many there were.
+/// Runs the entry point with one line changed, for each line that `change` changes and a lane reaches.
+/// Returns their number.
 fn each_change(change: impl Fn(&str) -> Option<String>, check: impl Fn(usize, &str, Ran)) -> usize {
     let lines = shipped();
     let mut planted = 0;
@@ -118,7 +120,7 @@ fn every_store_one_element_too_far_is_caught() {
         let size = if line.contains("st.global.b64") { 8 } else { 4 };
         line.contains("st.global.").then(|| line.replacen("],", &format!("+{size}],"), 1))
     };
-    // An offset that is there already makes a second one, which is no PTX: such lines are left out.
+    // An existing offset would become a second one, which is not PTX: such lines are left out.
     let further = |line: &str| further(line).filter(|with| with.matches('+').count() == 1);
     let planted = each_change(further, |at, line, ran| {
         assert!(!ran.same(&good), "line {}: {line}", at + 1);
@@ -132,7 +134,7 @@ fn every_store_one_element_too_far_is_caught() {
 #[test]
 fn every_shuffle_of_other_lanes_is_caught() {
     let good = run(&shipped());
-    // Half of the lanes alone are in the mask: the others are not in their own.
+    // Only half of the lanes are in the mask: the others are not in their own.
     let half = |line: &str| line.contains("shfl.sync").then(|| line.replacen(", -1;", ", 65535;", 1));
     let planted = each_change(half, |at, line, ran| {
         let fault = ran.result.expect_err("a fault");
@@ -168,7 +170,8 @@ fn wrong_bits_lead_to_their_store() {
         });
         let Some((which, element)) = found else { return };
         changed.set(changed.get() + 1);
-        // The last two arrays of 4 bytes a token are coef and token_loss: the order of the op's fields.
+        // The last two arrays with 4 bytes per token are coef and token_loss, in the order of the op's
+        // fields.
         let arrays: Vec<(u64, u64)> =
             bad.memory.live().into_iter().filter(|(_, bytes)| *bytes == 4 * TOKENS as u64).collect();
         let address = arrays[arrays.len() - 2 + which].0 + 4 * element as u64;

@@ -1,4 +1,4 @@
-//! Texts that are wrong in any way: an error or a fault, never a panic, never an end of the process.
+//! Texts that are wrong in any way: an error or a fault, never a panic or the end of the process.
 
 use super::lanes::{WARP, module, random};
 use lockstep_emulator::launch::Program;
@@ -40,7 +40,8 @@ fn changed_texts_do_not_panic() {
     for _ in 0..3000 {
         let mut bytes = text.clone().into_bytes();
         for _ in 0..=next(3) {
-            // A character of the body becomes another that stands in it: mostly other registers, numbers and modifiers.
+            // A character of the body is replaced by another one from the body: mostly other registers,
+            // numbers and modifiers.
             let at = text.len() - 1 - next(BODY.len());
             bytes[at] = text.as_bytes()[text.len() - 1 - next(BODY.len())];
         }

@@ -1,19 +1,19 @@
-//! What a vendor's crate must say on a machine that lacks its driver or its hardware.
+//! Checks of what a vendor's crate reports on a machine without its driver or hardware.
 
 use lockstep_gpu::{Driver, Error, Gpu, Report};
 
-/// How a vendor's things are called.
+/// The names that a vendor uses.
 #[derive(Clone, Copy, Debug)]
 pub struct Vendor {
     /// The API.
     pub api: &'static str,
-    /// Part of every name of its library.
+    /// A part of every name of its library.
     pub library: &'static str,
     /// Code and name of "no device".
     pub no_device: (i32, &'static str),
 }
 
-/// Opening and reporting say the same, and neither panics.
+/// Opening and reporting agree, and neither panics.
 pub fn open_and_report_agree<D: Driver>(opened: Result<Gpu<D>, Error>, report: Report) {
     println!("{report}");
     match opened {
@@ -26,7 +26,7 @@ pub fn open_and_report_agree<D: Driver>(opened: Result<Gpu<D>, Error>, report: R
     }
 }
 
-/// What is missing is named.
+/// The missing part is named.
 pub fn what_is_missing_is_named<D: Driver>(vendor: Vendor, opened: Result<Gpu<D>, Error>, report: &Report) {
     match opened {
         Err(Error::NoDriver { api, tried, loader }) => {
@@ -34,7 +34,7 @@ pub fn what_is_missing_is_named<D: Driver>(vendor: Vendor, opened: Result<Gpu<D>
             assert!(tried.iter().any(|name| name.contains(vendor.library)), "{tried:?}");
             assert!(loader.contains(vendor.library), "{loader}");
         }
-        // The library without a device: Debian's package is enough for it.
+        // The library without a device, as with only Debian's package installed.
         Err(Error::NoDevice { api, fault }) => {
             assert_eq!((api, (fault.code, &fault.name[..])), (vendor.api, vendor.no_device));
             assert!(report.library.is_some(), "it said that there is no device");

@@ -1,4 +1,4 @@
-//! The driver's calls. Handles are numbers, but for memory, which is memory.
+//! The driver's calls. Handles are numbers, except that memory handles are real addresses.
 
 use crate::entries::{self, Arguments};
 use crate::machine::{CURRENT, HostDriver, handle, number};
@@ -8,7 +8,7 @@ use lockstep_gpu::{
 };
 use std::ffi::{CStr, c_void};
 
-/// Threads that a unit holds at once.
+/// Threads that a multiprocessor holds at once.
 const RESIDENT_THREADS: u32 = 512;
 
 // SAFETY: pinned memory is an allocation of the host; copies happen when their stream is drained.
@@ -53,7 +53,7 @@ unsafe impl Driver for HostDriver {
             *count
         });
         if left == 0 {
-            // What a lost context held is gone with it.
+            // Resources of a lost context are gone with it.
             if state.lost.remove(&context).is_some() {
                 state.streams.retain(|_, stream| stream.context != context);
                 state.events.retain(|_, event| event.context != context);
@@ -74,7 +74,7 @@ unsafe impl Driver for HostDriver {
 
     unsafe fn enter(&self, _ordinal: usize, context: Handle) -> Result<Handle, Fault> {
         self.call("enter").inspect_err(|fault| {
-            // No context is current yet: it is this one that is lost.
+            // No context is current yet: this one is lost.
             if fault.kind == Kind::Sticky {
                 self.state().lost.insert(number(context), fault.clone());
             }
@@ -237,7 +237,7 @@ unsafe impl Driver for HostDriver {
     unsafe fn wait(&self, stream: Handle, event: Handle) -> Result<(), Fault> {
         self.call_within("wait")?;
         let on = self.state().events.get(&number(event)).and_then(|event| event.on);
-        // A stream is behind itself anyhow.
+        // A stream follows itself anyway.
         let on = on.filter(|on| *on != HostDriver::key(stream));
         on.map_or(Ok(()), |on| self.queue(stream, Task::After(on)))
     }
@@ -272,15 +272,15 @@ unsafe impl Driver for HostDriver {
         if threads != shape.lanes || !(1..=shape.max_teams_per_block).contains(&teams) || blocks == 0 {
             return refuse(9);
         }
-        // As a kernel with many registers would be.
+        // As for a kernel with many registers.
         if threads * teams > RESIDENT_THREADS {
             return refuse(701);
         }
         let Some((name, entry)) = self.state().functions.get(number(function) - 1).copied() else {
             return refuse(400);
         };
-        // Parameters are copied out now, as a driver does; the arrays behind them are looked at when the stream runs.
-        // SAFETY: the caller's: a u32, 24 pointers, 64 words.
+        // Parameters are copied out now, as a driver does; the arrays they point to are read when the stream
+        // runs. SAFETY: the caller's: a u32, 24 pointers, 64 words.
         let arguments = unsafe {
             Arguments {
                 teams: params[0].cast::<u32>().read(),

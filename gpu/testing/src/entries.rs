@@ -7,16 +7,16 @@ use lockstep_core::team::Team;
 use lockstep_cpu::plain::Plain;
 use lockstep_kernels::team::GpuTeam;
 
-/// What runs the rows of a launch.
+/// How the rows of a launch are run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Compute {
     /// The plain reference. Fast.
     Plain,
-    /// The GPU's team, a thread of the host for each lane of a warp or wave. Very slow.
+    /// The GPU's team, with a host thread for each lane of a warp or wave. Very slow.
     Lanes,
 }
 
-/// What an entry point gets.
+/// The arguments of an entry point.
 #[derive(Clone, Copy)]
 pub(crate) struct Arguments {
     pub(crate) teams: u32,
@@ -24,7 +24,7 @@ pub(crate) struct Arguments {
     pub(crate) words: [u64; MAX_WORDS],
 }
 
-// SAFETY: rows write different elements, and lanes of a row too: that is what is tested.
+// SAFETY: rows write different elements, and so do lanes of a row: this is what is tested.
 #[allow(unsafe_code)]
 unsafe impl Send for Arguments {}
 // SAFETY: as above.
@@ -35,7 +35,7 @@ unsafe impl Sync for Arguments {}
 pub(crate) type Entry = unsafe fn(&Arguments, Compute, u32);
 
 /// # Safety
-/// `arguments` are a kernel `K` of host memory.
+/// `arguments` encode a kernel `K` over host memory.
 #[allow(unsafe_code)]
 unsafe fn run<K: Kernel, const V: usize>(arguments: &Arguments, compute: Compute, lanes: u32) {
     // SAFETY: the caller's.
@@ -51,7 +51,7 @@ unsafe fn run<K: Kernel, const V: usize>(arguments: &Arguments, compute: Compute
     }
 }
 
-/// The rows of every team, one team after the other.
+/// Runs the rows of every team, one team after the other.
 fn rows<K: Kernel, const V: usize, T: Team>(kernel: &K, team: &T, teams: u32) {
     for first in 0..teams as usize {
         for row in (first..kernel.rows()).step_by(teams as usize) {
@@ -62,7 +62,7 @@ fn rows<K: Kernel, const V: usize, T: Team>(kernel: &K, team: &T, teams: u32) {
 
 macro_rules! table {
     ($($name:ident: $kernel:ty, $file:literal, $row:literal, $summary:literal, [$($variant:literal $entry:ident),*];)*) => {
-        /// The entry point of this name.
+        /// Returns the entry point of this name.
         pub(crate) fn named(name: &str) -> Option<(&'static str, Entry)> {
             match name {
                 $($(stringify!($entry) => Some((stringify!($entry), run::<$kernel, $variant> as Entry)),)*)*

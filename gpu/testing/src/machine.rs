@@ -1,4 +1,4 @@
-//! What the driver's calls are made of: counting and failing them, queues of streams, memory.
+//! The driver's internals: counting calls and making them fail, stream queues, memory.
 
 use crate::settings::Settings;
 use crate::state::{Block, Injected, Live, State, Stream, Task};
@@ -11,11 +11,11 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 thread_local! {
-    /// Contexts that were entered on this thread.
+    /// Contexts entered on this thread.
     pub(crate) static CURRENT: RefCell<Vec<usize>> = const { RefCell::new(Vec::new()) };
 }
 
-/// The driver.
+/// The driver, on a machine described by [`Settings`].
 pub struct HostDriver {
     pub(crate) settings: Settings,
     state: Mutex<State>,
@@ -27,7 +27,7 @@ impl std::fmt::Debug for HostDriver {
     }
 }
 
-/// The handle that is this number.
+/// Returns the handle for this number.
 pub(crate) fn handle(number: usize) -> Handle {
     Handle(without_provenance_mut(number))
 }
@@ -37,38 +37,39 @@ pub(crate) fn number(handle: Handle) -> usize {
 }
 
 impl HostDriver {
-    /// Of a machine.
+    /// Creates a driver for a machine.
     pub fn new(settings: Settings) -> HostDriver {
         HostDriver { settings, state: Mutex::default() }
     }
 
-    /// A fault to inject.
+    /// Returns a fault to inject.
     pub fn fault(function: &'static str, code: i32, kind: Kind) -> Fault {
         Fault { function, code, name: format!("HOST_ERROR_{code}"), kind }
     }
 
-    /// Makes a call fail: that of the method `function` after `spared` more that succeed. A sticky fault takes the context.
+    /// Makes the method `function` fail once, after `spared` more successful calls. A sticky fault loses the
+    /// context.
     pub fn inject(&self, function: &'static str, spared: usize, code: i32, kind: Kind) {
         let fault = HostDriver::fault(function, code, kind);
         self.state().injected.push(Injected { function, spared, fault });
     }
 
-    /// What was not given back.
+    /// Counts what has not been released.
     pub fn live(&self) -> Live {
         self.state().live()
     }
 
-    /// Whether an entry point was ever launched.
+    /// Returns whether an entry point was ever launched.
     pub fn launched(&self, entry: &str) -> bool {
         self.state().launched.contains(entry)
     }
 
-    /// How often a method was called.
+    /// Returns how often a method was called.
     pub fn calls(&self, function: &str) -> usize {
         self.state().calls.get(function).copied().unwrap_or(0)
     }
 
-    /// How many contexts are entered on this thread.
+    /// Returns how many contexts are entered on this thread.
     pub fn entered() -> usize {
         CURRENT.with_borrow(Vec::len)
     }
@@ -77,7 +78,7 @@ impl HostDriver {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Counts a call, and fails it if it is to fail.
+    /// Counts a call, and fails it if a fault was injected.
     pub(crate) fn call(&self, function: &'static str) -> Result<(), Fault> {
         let mut state = self.state();
         *state.calls.entry(function).or_default() += 1;
@@ -99,7 +100,7 @@ impl HostDriver {
         Err(fault)
     }
 
-    /// The same for a call that needs a context: which one.
+    /// Like `call`, for a call that needs a context; returns the current one.
     pub(crate) fn call_within(&self, function: &'static str) -> Result<usize, Fault> {
         self.call(function)?;
         CURRENT
@@ -107,7 +108,7 @@ impl HostDriver {
             .ok_or_else(|| HostDriver::fault(function, 201, Kind::Call))
     }
 
-    /// Contexts are the numbers of devices plus 1.
+    /// A context's number is its device's plus 1.
     pub(crate) fn ordinal(context: usize) -> usize {
         context - 1
     }
@@ -115,7 +116,7 @@ impl HostDriver {
     pub(crate) fn queue(&self, stream: Handle, task: Task) -> Result<(), Fault> {
         let context = CURRENT.with_borrow(|stack| stack.last().copied()).unwrap_or(0);
         let mut state = self.state();
-        // The default stream of a context comes into being when used; its number is not that of another.
+        // A context's default stream is created on first use; its number differs from any other stream's.
         let key = if stream == Handle::NULL { usize::MAX - context } else { number(stream) };
         if stream == Handle::NULL {
             state.streams.entry(key).or_insert_with(|| Stream::new(context));
@@ -134,7 +135,7 @@ impl HostDriver {
         if stream == Handle::NULL { usize::MAX - context } else { number(stream) }
     }
 
-    /// Runs what waits in a stream.
+    /// Runs the tasks queued in a stream.
     pub(crate) fn drain(&self, stream: usize) -> Result<(), Fault> {
         let running = self.state().streams.get(&stream).map(|stream| stream.running.clone());
         let Some(running) = running else { return Ok(()) };
@@ -159,7 +160,8 @@ impl HostDriver {
         let bad_address = || HostDriver::fault("stream", 700, Kind::Sticky);
         match task {
             Task::Copy { to, from, bytes } => {
-                // SAFETY: who queued it vouched for both sides until the stream is waited for, and device sides were checked.
+                // SAFETY: whoever queued it vouched for both sides until the stream is waited for, and device
+                // sides were checked.
                 unsafe { to.0.cast::<u8>().copy_from(from.0.cast(), bytes) };
             }
             Task::Fill { to, byte, bytes } => {
@@ -199,7 +201,7 @@ impl HostDriver {
         if memory.is_null() {
             return Err(no_memory());
         }
-        // Nobody may hope for zeros.
+        // Nobody may rely on zeros.
         // SAFETY: just allocated, of this size.
         unsafe { memory.write_bytes(0xA5, bytes) };
         memory.expose_provenance();
@@ -208,7 +210,7 @@ impl HostDriver {
     }
 
     /// # Safety
-    /// Not used afterwards.
+    /// The memory is not used afterwards.
     #[allow(unsafe_code)]
     pub(crate) unsafe fn give(&self, memory: Handle, context: usize, pinned: bool) -> Result<(), Fault> {
         let mut state = self.state();
@@ -225,7 +227,7 @@ impl HostDriver {
 }
 
 impl Drop for HostDriver {
-    /// What could not be given back goes with the machine.
+    /// Frees memory that could not be released earlier.
     fn drop(&mut self) {
         for (address, block) in std::mem::take(&mut self.state().blocks) {
             let memory = std::ptr::with_exposed_provenance_mut::<u8>(address);

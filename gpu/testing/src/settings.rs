@@ -1,9 +1,9 @@
-//! Which machine the driver plays.
+//! The machine that the driver simulates.
 
 use crate::entries::Compute;
 use lockstep_gpu::{DeviceInfo, Shape, Version};
 
-/// What machine to play.
+/// The machine to simulate.
 #[derive(Clone, Debug)]
 pub struct Settings {
     /// Its devices.
@@ -14,9 +14,9 @@ pub struct Settings {
     pub version: Version,
     /// The version that the kernels need.
     pub needed: Version,
-    /// A warp's or a wave's.
+    /// The shape of a warp or a wave.
     pub shape: Shape,
-    /// What runs the rows.
+    /// How rows are run.
     pub compute: Compute,
     /// Bytes of device memory.
     pub memory: usize,
@@ -49,7 +49,7 @@ impl Settings {
         Settings { shape, ..Settings::warps(devices) }
     }
 
-    /// The same on threads for lanes.
+    /// The same machine with a host thread for each lane.
     pub fn on_lanes(self) -> Settings {
         Settings { compute: Compute::Lanes, ..self }
     }

@@ -1,4 +1,4 @@
-//! What a host driver keeps account of.
+//! The state that a host driver tracks.
 
 use crate::entries::{Arguments, Entry};
 use lockstep_gpu::{Fault, Handle};
@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
-/// Number of things that somebody has not given back.
+/// Numbers of objects that have not been released.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Live {
     /// Allocations of device memory.
@@ -32,7 +32,7 @@ pub(crate) struct Block {
     pub(crate) pinned: bool,
 }
 
-/// What waits in a stream.
+/// Work queued in a stream.
 pub(crate) enum Task {
     Copy {
         to: Handle,
@@ -49,13 +49,13 @@ pub(crate) enum Task {
         arguments: Box<Arguments>,
     },
     Record(usize),
-    /// Everything that is on another stream first.
+    /// Runs everything on another stream first.
     After(usize),
 }
 
 pub(crate) struct Stream {
     pub(crate) context: usize,
-    /// Held by who runs its tasks, for they run one after the other.
+    /// Held while its tasks run, because they run one after the other.
     pub(crate) running: Arc<Mutex<()>>,
     pub(crate) tasks: VecDeque<Task>,
 }
@@ -83,7 +83,7 @@ pub(crate) struct State {
     pub(crate) modules: HashMap<usize, usize>,
     /// Attachments of each context.
     pub(crate) contexts: HashMap<usize, usize>,
-    /// Names of entry points that were asked for, by handle less 1.
+    /// Names of entry points that were looked up, by handle minus 1.
     pub(crate) functions: Vec<(&'static str, Entry)>,
     pub(crate) lost: HashMap<usize, Fault>,
     pub(crate) injected: Vec<Injected>,
@@ -99,7 +99,7 @@ impl Stream {
 }
 
 impl State {
-    /// A handle that was never given out.
+    /// Returns a handle that was never used before.
     pub(crate) fn new_handle(&mut self) -> usize {
         self.next += 1;
         self.next
@@ -116,13 +116,13 @@ impl State {
         }
     }
 
-    /// The block that holds an address.
+    /// Returns the block that contains an address.
     pub(crate) fn block(&self, address: usize) -> Option<(usize, &Block)> {
         let (start, block) = self.blocks.range(..=address).next_back()?;
         (address < start + block.layout.size()).then_some((*start, block))
     }
 
-    /// Whether `bytes` bytes at `address` lie in one block of device memory of this context.
+    /// Returns whether `bytes` bytes at `address` lie in one block of this context's device memory.
     pub(crate) fn holds(&self, context: usize, address: usize, bytes: usize) -> bool {
         self.block(address).is_some_and(|(start, block)| {
             !block.pinned && block.context == context && address + bytes <= start + block.layout.size()

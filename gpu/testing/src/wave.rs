@@ -1,14 +1,14 @@
-//! A wave whose lanes are threads of the host. Slow, and exactly what a wave does.
+//! A wave whose lanes are host threads. Slow, with exactly a wave's semantics.
 
 use lockstep_kernels::wave::Wave;
 use std::cell::Cell;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 
-/// Where the lanes of a wave meet to exchange words.
+/// The place where the lanes of a wave exchange words.
 #[derive(Debug)]
 pub struct Exchange {
-    /// Two sets, used in turn: a lane that is one exchange ahead must not overwrite what others still read. No lane can be
-    /// two ahead.
+    /// Two sets, used alternately: a lane that is one exchange ahead must not overwrite what others still
+    /// read. No lane can be two ahead.
     words: [Vec<AtomicU32>; 2],
     arrived: AtomicUsize,
     generation: AtomicUsize,
@@ -26,7 +26,7 @@ impl Exchange {
         }
     }
 
-    /// Returns when all lanes are here.
+    /// Returns when all lanes have arrived.
     fn meet(&self) {
         let generation = self.generation.load(Ordering::Acquire);
         if self.arrived.fetch_add(1, Ordering::AcqRel) + 1 == self.words[0].len() {

@@ -1,28 +1,29 @@
-//! A world that both examples share: four prompts, of which each wants one word of eight, three times. The policy is a table of logits,
-//! `[PROMPTS, WORDS]`; a response is three words drawn from its prompt's row.
+//! The environment that both examples share: four prompts, each of which wants one of eight words, three
+//! times. The policy is a table of logits, `[PROMPTS, WORDS]`; a response is three words drawn from its
+//! prompt's row.
 
 use lockstep::RolloutsBuf;
 use lockstep::core::random::{Purpose, Stream};
 
-/// Prompts.
+/// Number of prompts.
 pub(crate) const PROMPTS: usize = 4;
-/// Words of the vocabulary.
+/// Number of words in the vocabulary.
 pub(crate) const WORDS: usize = 8;
-/// Responses to a prompt, and words of a response.
+/// Responses per prompt, and words per response.
 const GROUP: usize = 16;
 const LENGTH: usize = 3;
 
-/// A batch: its columns but `logp`, and where in the table each token's log-probability lies.
+/// A batch: its columns except `logp`, and where in the table each token's log-probability is.
 pub(crate) struct Batch {
-    /// Columns.
+    /// The columns, without `logp`.
     pub(crate) rollouts: RolloutsBuf,
     /// `prompt·WORDS + word` of each token.
     pub(crate) places: Vec<u32>,
-    /// Mean reward: the share of words that are wanted.
+    /// Mean reward: the fraction of words that are wanted.
     pub(crate) reward: f32,
 }
 
-/// Responses of a policy whose log-probabilities are `table`, `[PROMPTS·WORDS]`.
+/// Samples responses of a policy whose log-probabilities are `table`, `[PROMPTS·WORDS]`.
 pub(crate) fn sample(table: &[f32], step: u32) -> Result<Batch, lockstep_interop::Error> {
     let mut stream = Stream::new(1, Purpose(256), step, 0);
     let (mut places, mut rewards) = (Vec::new(), Vec::new());
@@ -47,7 +48,7 @@ pub(crate) fn sample(table: &[f32], step: u32) -> Result<Batch, lockstep_interop
     Ok(Batch { rollouts, places, reward })
 }
 
-/// The word that a number in 0..1 picks.
+/// Returns the word that a number in 0..1 selects.
 fn draw(row: &[f32], number: f32) -> usize {
     let mut left = number;
     for (word, logp) in row.iter().enumerate() {

@@ -1,19 +1,19 @@
-//! What both frameworks are held to: the bits of Rust's own calls.
+//! The shared standard for both frameworks: the bits of Rust's own calls.
 
 use lockstep::{Call, Column, Credit, Device, Loss, Recipe, RolloutsBuf, recipe, synthetic};
 
-/// A batch, and what the two calls say of it.
+/// A batch and the results of the two calls.
 pub(crate) struct Case {
     pub(crate) recipe: Recipe,
-    /// Without the columns that are tensors.
+    /// The columns that are not tensors.
     pub(crate) rollouts: RolloutsBuf,
     pub(crate) credit: Credit,
-    /// `logp`, `entropy`, `values`: where the loss reads them.
+    /// `logp`, `entropy` and `values`, where the loss reads them.
     pub(crate) tensors: [Option<Vec<f32>>; 3],
     pub(crate) expected: Loss,
 }
 
-/// What a framework made of it: the loss, the critic's loss, and the gradients of their sum.
+/// A framework's result: the loss, the critic's loss, and the gradients of their sum.
 #[derive(Debug, PartialEq)]
 pub(crate) struct Got {
     pub(crate) loss: f32,
@@ -22,14 +22,14 @@ pub(crate) struct Got {
 }
 
 impl Case {
-    /// A random batch, packed.
+    /// Creates a random packed batch.
     pub(crate) fn of(name: &str) -> Case {
         let recipe = Recipe::named(name).unwrap();
         let rollouts = synthetic::rollouts(&recipe, 8, 96, 11).unwrap();
         Case::new(recipe, rollouts)
     }
 
-    /// Eight rows of twelve tokens; some are masked, and anything lies there.
+    /// Creates eight rows of twelve tokens; some are masked and hold arbitrary values.
     pub(crate) fn padded() -> Case {
         let recipe = Recipe::named("dapo").unwrap();
         let mut rollouts = synthetic::rollouts(&recipe, 8, 96, 5).unwrap();
@@ -54,7 +54,7 @@ impl Case {
         Case { recipe, rollouts, credit, tensors: [Some(logp), entropy, values], expected }
     }
 
-    /// What it should be, with upstream gradient `scale`.
+    /// Returns the expected result for the upstream gradient `scale`.
     pub(crate) fn expected(&self, scale: f32) -> Got {
         let Loss { entropy, value, .. } = &self.expected;
         let gradient = |of: &[f32]| Some(of.iter().map(|x| x * scale).collect());
@@ -70,7 +70,7 @@ impl Case {
     }
 }
 
-/// Bit for bit. Frameworks add a gradient to a zero, which makes 0 of -0.
+/// Asserts equality bit for bit. Frameworks add a gradient to a zero, which turns -0 into 0.
 pub(crate) fn same(name: &str, got: &Got, expected: &Got) {
     let bits = |got: &Got| {
         let gradients = got
@@ -82,7 +82,7 @@ pub(crate) fn same(name: &str, got: &Got, expected: &Got) {
     assert_eq!(bits(got), bits(expected), "{name}: {got:?}, expected {expected:?}");
 }
 
-/// Every recipe by name; a framework computes with an upstream gradient.
+/// Checks every named recipe; `framework` computes with an upstream gradient.
 pub(crate) fn all(framework: impl Fn(&Case, f32) -> Got) {
     let (mut entropies, mut critics) = (0, 0);
     for name in recipe::names() {

@@ -8,8 +8,9 @@
 >>> loss.coef.shape, loss.metrics["ratio_mean"]
 ((4,), 1.0)
 
-Arrays are NumPy's or torch's, on a CPU or a GPU, packed (`[N]` with `cu_seqlens`) or padded (`[B, T]`); results are of the same kind.
-`lockstep.torch.loss` is differentiable. `lockstep.names()` lists the recipes, `lockstep.explain(name)` says what one reads and does.
+Arrays are NumPy's or torch's, on a CPU or a GPU, packed (`[N]` with `cu_seqlens`) or padded (`[B, T]`);
+results are of the same kind. `lockstep.torch.loss` is differentiable. `lockstep.names()` lists the recipes,
+and `lockstep.explain(name)` says what one reads and does.
 """
 
 from __future__ import annotations
@@ -37,9 +38,11 @@ def _read(source: str, as_json: bool) -> Recipe:
 
 
 def recipe(source: str | Mapping[str, Any] | Recipe) -> Recipe:
-    """A recipe by name, from TOML, or from a mapping with TOML's keys, such as `{"extends": "dapo", "gate.clip_ratio_c": 3.0}`.
+    """Returns a recipe from its name, from TOML, or from a mapping with TOML's keys.
 
-    Raises `Error`: a name that is not known, a key that is none, choices that do not go together.
+    A mapping looks like `{"extends": "dapo", "gate.clip_ratio_c": 3.0}`.
+
+    Raises `Error`: an unknown name, an unknown key, or choices that do not go together.
     """
     if isinstance(source, Recipe):
         return source
@@ -51,7 +54,7 @@ def recipe(source: str | Mapping[str, Any] | Recipe) -> Recipe:
 
 
 def _nested(source: Mapping[str, Any]) -> dict[str, Any]:
-    """The same with a key `a.b` as `b` of the table `a`."""
+    """Returns the mapping with each key `a.b` moved to `b` of the table `a`."""
     out: dict[str, Any] = {}
     for key, value in source.items():
         table = out
@@ -68,7 +71,7 @@ def _device(name: str, threads: int | None) -> Device:
 
 
 class _Planned:
-    """A plan, and what it says of itself."""
+    """A plan with its properties, read once."""
 
     def __init__(self, plan: Plan) -> None:
         self.plan, self.bytes = plan, plan.workspace_bytes
@@ -83,12 +86,12 @@ def _plan(recipe: Recipe, calls: str, size: tuple[int, int, int], metrics: bool)
 
 
 class _Results:
-    """Results of a plan by name, cut out of its workspace where they are asked for."""
+    """Results of a plan by name, cut out of its workspace on access."""
 
     losses: tuple[float, float | None] | None = None
-    """Loss and value loss as numbers, of a CPU."""
+    """Loss and value loss as numbers, on a CPU."""
     pending: Callable[[], None] | None = None
-    """Waits, and raises what the launches met; None where the call has waited."""
+    """Waits, and raises what the launches reported; None if the call has already waited."""
 
     def __init__(self, of: Any, planned: _Planned, block: Any) -> None:
         self.of, self.places, self.block = of, planned.results, block
@@ -105,24 +108,27 @@ class _Results:
 
 @dataclass
 class Credit:
-    """What a batch of rollouts earned; `loss` reads it."""
+    """The credit of a batch of rollouts: advantages and what comes with them, for `loss`."""
 
     advantage: Any
-    """`[S]`, or of tokens (`[N]`, `[B, T]`) where `per_token`."""
+    """Advantages: `[S]`, or per token (`[N]`, `[B, T]`) if `per_token`."""
     per_token: bool = False
     loss_mask: Any = None
-    """What filter and rejection left of the tokens; None: all of them."""
+    """The tokens that remain after filtering and rejection; None: all of them."""
     weights: Any = None
-    """Weights of tokens; None: 1."""
+    """Weights per token; None: 1."""
     returns: Any = None
-    """What a critic learns, of tokens."""
+    """Regression targets of a critic, per token."""
     keep: Any = None
-    """1: the sequence remains, `[S]`."""
+    """1 where the sequence remains, `[S]`."""
     pending: Callable[[], None] | None = field(default=None, repr=False, compare=False)
-    """What `check` calls."""
+    """Called by `check`."""
 
     def check(self) -> None:
-        """Waits for a call that was made with `wait=False`, and raises `Error` where it met a bad value. Otherwise nothing is left to ask."""
+        """Waits for a call made with `wait=False`, and raises `Error` if it met a bad value.
+
+        After a call that waited, it does nothing.
+        """
         if self.pending is not None:
             self.pending()
 
@@ -132,20 +138,23 @@ class Loss:
     """A loss and its gradients, in closed form."""
 
     loss: Any
-    """Policy, KL and entropy terms, a number in float64."""
+    """Policy, KL and entropy terms, a float64 number."""
     coef: Any
-    """dL/dlogp, of tokens."""
+    """dL/dlogp, per token."""
     metrics: dict[str, float] = field(default_factory=dict)
     entropy_coef: Any = None
-    """dL/d(entropy), of tokens, where the recipe has an entropy term."""
+    """dL/d(entropy), per token, if the recipe has an entropy term."""
     value_loss: Any = None
     value_gradient: Any = None
-    """dL/d(values), of tokens, where the recipe has a value loss."""
+    """dL/d(values), per token, if the recipe has a value loss."""
     _results: tuple[Batch, _Results] | None = field(default=None, repr=False, compare=False)
 
     def totals(self) -> Totals:
-        """Exact totals of loss (without a critic's) and metrics of these rows: those of shards add up to those of the batch, bit for bit, if
-        each was given the `counts` of the whole batch. `lockstep.distributed` adds them over ranks."""
+        """Returns exact totals of the loss (without a critic's) and the metrics of these rows.
+
+        Totals of shards add up to those of the batch, bit for bit, if each shard was given the `counts` of
+        the whole batch. `lockstep.distributed` adds them over ranks.
+        """
         if self._results is None:
             raise LockstepError("a loss that no call has made has no totals")
         return _totals(*self._results)
@@ -154,8 +163,11 @@ class Loss:
 def _run(
     recipe: Recipe, calls: str, batch: Batch, credit: Credit | None, metrics: bool, coef: Any = None, wait: bool = True
 ) -> _Results:
-    """Runs a plan of this very batch; its results by name. `coef` is where dL/dlogp goes, if not into the block of results. A GPU without
-    `wait` is asked later, by `check`."""
+    """Runs a plan for exactly this batch and returns its results by name.
+
+    `coef` is an array for dL/dlogp instead of the workspace. On a GPU without `wait`, `check` asks for errors
+    later.
+    """
     of = batch.library
     planned = _plan(recipe, calls, batch.size, metrics)
     block, address = of.workspace(planned.bytes)
@@ -183,7 +195,7 @@ _CREDIT = {
 
 
 def _places(credit: Credit, of: Any, kept: list[Any]) -> tuple[Any, ...]:
-    """Addresses of a credit's arrays, which stay in `kept`."""
+    """Returns the addresses of a credit's arrays, and keeps converted copies alive in `kept`."""
 
     def place(name: str) -> tuple[int, int] | None:
         array = getattr(credit, name)
@@ -243,15 +255,18 @@ def _first(array: Any) -> Any:
 def advantages(
     recipe_: str | Mapping[str, Any] | Recipe, *, group_size: int | None = None, wait: bool = True, **columns: Any
 ) -> Credit:
-    """Advantages of a batch and what comes with them: once for each batch.
+    """Computes the advantages of a batch and what comes with them; call it once per batch.
 
-    `columns` are those that the recipe reads (`explain` says which; docs/columns.md says what each is), packed with `cu_seqlens` or padded.
-    Responses to one prompt are neighbours: `cu_groups` says where groups begin, or `group_size` how many each has.
+    `columns` are those that the recipe reads (`explain` lists them; docs/columns.md defines each), packed
+    with `cu_seqlens` or padded. Responses to one prompt are adjacent: `cu_groups` holds the group boundaries,
+    or `group_size` the size of every group.
 
-    With `wait=False` a GPU's call is launches on torch's current stream and nothing else: offsets of yours are believed, and `Credit.check` says
-    later whether a value was bad. A recipe with a rule for the host waits all the same; `lockstep explain` of the command line names it.
+    With `wait=False`, a call on a GPU only launches on torch's current stream: the offsets you pass are
+    trusted, and `Credit.check` reports later whether a value was bad. A recipe with a rule that runs on the
+    host waits anyway; `lockstep explain` on the command line names it.
 
-    Raises `Error`: columns that are missing, each with the stage that wants it; a length or a value that is wrong (`argument`, `index`).
+    Raises `Error`: missing columns, each with the stage that needs it; a wrong length or value (`argument`,
+    `index`).
     """
     own, batch = recipe(recipe_), Batch(columns, group_size)
     return _credit(own, batch, _run(own, "advantages", batch, None, False, wait=wait))
@@ -265,7 +280,7 @@ def loss(
     group_size: int | None = None,
     **columns: Any,
 ) -> Loss:
-    """Loss, dL/dlogp and metrics of a batch or a minibatch with the `Credit` of it: once for each update.
+    """Computes loss, dL/dlogp and metrics of a batch or minibatch with its `Credit`; call it once per update.
 
     Raises `Error`, as `advantages` does.
     """
@@ -276,14 +291,14 @@ def loss(
 def step(
     recipe_: str | Mapping[str, Any] | Recipe, *, metrics: bool = True, group_size: int | None = None, **columns: Any
 ) -> tuple[Credit, Loss]:
-    """Both calls, for who updates once a batch."""
+    """Runs both calls at once, for training loops with one update per batch."""
     own, batch = recipe(recipe_), Batch(columns, group_size)
     results = _run(own, "both", batch, None, metrics)
     return _credit(own, batch, results), _loss(batch, results)
 
 
 def explain(recipe_: str | Mapping[str, Any] | Recipe) -> str:
-    """What a recipe reads, what it asks of the training loop, and its choices as TOML."""
+    """Describes what a recipe reads, what it asks of the training loop, and its choices as TOML."""
     own = recipe(recipe_)
     lines = [f"recipe {own.name}", "", "reads:"]
     for column, stage, call, required, other in own.needs():

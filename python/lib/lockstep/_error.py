@@ -4,12 +4,12 @@ from __future__ import annotations
 
 
 class LockstepError(ValueError):
-    """What was refused: `lockstep.Error`."""
+    """Raised when a call is refused; exported as `lockstep.Error`."""
 
     argument: str | None = None
-    """The argument that is wrong, if it is one."""
+    """The invalid argument, if the error is about one."""
     index: int | None = None
-    """Where in it, if it is one entry."""
+    """The index of the invalid entry, if the error is about one."""
 
 
 LockstepError.__module__ = "lockstep"

@@ -1,8 +1,11 @@
-"""What the adapters of trainers share: recipes by name, refusals in the trainer's own words, denominators of the trainer's.
+"""Shared code of the trainer adapters.
 
-An adapter says what its trainer is called, which columns it passes, and what it has itself for a stage of ours. Its own keys become a recipe in
-the adapter; a recipe by name, or from the file that `LOCKSTEP_RECIPE` names, is taken as it stands but for `[aggregation]`: what divides a loss
-is the trainer's, so that shards and micro-batches add up.
+It provides recipes by name, errors in the trainer's own terms, and losses with the trainer's denominators.
+
+An adapter states its trainer's name, the columns that it passes, and the trainer's own features for our
+stages. The adapter translates the trainer's keys to a recipe; a recipe given by name, or by the file in
+`LOCKSTEP_RECIPE`, is used unchanged except for `[aggregation]`: the trainer divides the loss, so that shards
+and micro-batches add up.
 """
 
 from __future__ import annotations
@@ -32,7 +35,7 @@ def _text(path: str) -> str:
 
 
 def file() -> str:
-    """The TOML of the file that the environment variable `LOCKSTEP_RECIPE` names."""
+    """Returns the TOML of the file named by the environment variable `LOCKSTEP_RECIPE`."""
     path = os.environ.get("LOCKSTEP_RECIPE")
     if not path:
         raise Error("lockstep:file: set the environment variable LOCKSTEP_RECIPE, of Ray's workers too, to the path of a recipe in TOML")
@@ -43,9 +46,9 @@ class Host:
     """A trainer.
 
     Args:
-        name: what a message calls it.
-        own: what it has for a stage of ours: by (call, stage) the key, or the words, that a message names.
-        passed: by call the columns that it passes.
+        name: the trainer's name in messages.
+        own: by (call, stage), the trainer's key or words for a stage that it handles itself, for messages.
+        passed: by call, the columns that the trainer passes.
     """
 
     def __init__(self, name: str, own: Mapping[tuple[str, str], str], passed: Mapping[str, frozenset[str]]) -> None:
@@ -53,12 +56,14 @@ class Host:
 
     @cache
     def recipe(self, name: str, source: Any, call: str = "loss", also: frozenset[str] = frozenset()) -> Recipe:
-        """The recipe behind a name, if its `call` reads nothing but columns that are passed; `source`: as of `lockstep.recipe`, a mapping as
-        its items; `also`: more columns."""
+        """Returns the recipe called `name`, if `call` reads only columns that are passed.
+
+        `source` is as for `lockstep.recipe`, with a mapping as its `items`; `also` are further columns.
+        """
         own, passed = recipe(_mapping(source)), self.passed[call] | also
         refused: dict[str, str] = {}
         for column, stage, of, required, other in own.needs():
-            # A loss without the correction that belongs to it would be another loss.
+            # Without the correction that belongs to it, a loss would be a different loss.
             if not required or (of != call and stage != "correction"):
                 continue
             has = self.own.get((of, stage))
@@ -71,7 +76,7 @@ class Host:
         return own
 
     def loss(self, name: str, aggregation: str, keys: Callable[[], Mapping[str, Any]]) -> Recipe:
-        """The recipe of a loss whose sum the trainer divides: of its own `keys` where `name` is empty."""
+        """Returns the recipe of a loss whose sum the trainer divides; from `keys` if `name` is empty."""
         source: Any = keys() if not name else file() if name == "file" else name
         key = source if isinstance(source, str) else items(source)
         return self._summed(name or str(source["extends"]), key, aggregation)
@@ -87,7 +92,7 @@ class Host:
 
 
 def items(source: Mapping[str, Any]) -> Any:
-    """A mapping as something that can be a key of a cache."""
+    """Converts a mapping to a value that can be a cache key."""
 
     def frozen(value: Any) -> Any:
         if isinstance(value, Mapping):
@@ -116,8 +121,10 @@ def _toml(text: str) -> dict[str, Any]:
 
 
 def options(on_error: str | None = None, positive_logp: str | None = None) -> dict[str, Any]:
-    """What is asked for of these arguments of `lockstep.torch.loss`; where None, by the environment: `LOCKSTEP_ON_ERROR`,
-    `LOCKSTEP_POSITIVE_LOGP`."""
+    """Returns the given options of `lockstep.torch.loss`.
+
+    For None, the environment variables `LOCKSTEP_ON_ERROR` and `LOCKSTEP_POSITIVE_LOGP` apply.
+    """
     found = {
         "on_error": on_error or os.environ.get("LOCKSTEP_ON_ERROR"),
         "positive_logp": positive_logp or os.environ.get("LOCKSTEP_POSITIVE_LOGP"),
@@ -131,12 +138,15 @@ def _ones(device: torch.device) -> Tensor:
 
 
 def sums(own: Recipe, credit: Credit, *, logp: Tensor, **columns: Any) -> Loss:
-    """A loss whose counts are 1: the sum over tokens, or over sequences of their means. What divides it is the trainer's, outside."""
+    """Computes a loss with all counts 1: a sum over tokens or sequence means, which the trainer divides."""
     return loss(own, credit, logp=logp, counts=_ones(logp.device), **options(), **columns)
 
 
 def corrected(extends: str, correction: Mapping[str, Any], logp_old: Tensor, logp_rollout: Tensor, **batch: Any) -> Credit:
-    """Weights of a rollout correction, and what its rejections leave of `loss_mask`; both None where there is nothing of it."""
+    """Computes the weights of a rollout correction, and what its rejections leave of `loss_mask`.
+
+    Either is None if the correction has no such part.
+    """
     own = {"extends": extends, "advantage.estimator": "reward", "advantage.whiten": "none", "correction": correction}
     offsets = batch.get("cu_seqlens")
     rows = len(logp_old) if offsets is None else len(offsets) - 1
@@ -148,26 +158,26 @@ def corrected(extends: str, correction: Mapping[str, Any], logp_old: Tensor, log
     except Error as error:
         if said.get("on_error") != "nan" or not of_values(error):
             raise
-        # The loss refuses these weights, and says so.
+        # The loss refuses these weights and reports it.
         return Credit(advantage=None, weights=torch.full_like(logp_old, float("nan")))
 
 
 @cache
 def by_rewards_alone(own: Recipe) -> bool:
-    """Whether advantages are the same whatever the lengths of the responses."""
+    """Returns whether advantages are independent of the lengths of the responses."""
     rewards, one, grows = torch.tensor([1.0, 0.0, 0.5, 2.0]), torch.arange(5), torch.tensor([0, 1, 3, 6, 10])
     made = [advantages(own, rewards=rewards, cu_seqlens=lengths, group_size=2) for lengths in (one, grows)]
     return not own.per_token and made[0].loss_mask is None and torch.equal(made[0].advantage, made[1].advantage)
 
 
 def mean(values: Tensor, mask: Tensor) -> Tensor:
-    """Mean over the tokens of `mask`, in double precision; 0 where there are none. What is masked may be anything."""
+    """Mean over the tokens in `mask`, in float64; 0 if there are none. Masked entries may hold anything."""
     sum_ = torch.where(mask, values.detach().double(), 0.0).sum()
     return sum_ / mask.sum().clamp(min=1)
 
 
 def by_name(**functions: Callable[..., Any]) -> Callable[[str], Any]:
-    """A module's `__getattr__`: `f:name` is `f` for the recipe of that name, so that a path to a function can say one."""
+    """Returns a module's `__getattr__` for function paths: `f:name` is `f` with the recipe of that name."""
 
     def get(attribute: str) -> Any:
         function, colon, name = attribute.partition(":")
@@ -181,13 +191,13 @@ def by_name(**functions: Callable[..., Any]) -> Callable[[str], Any]:
 
 
 def needed(module: Any, name: str) -> Any:
-    """What a module of the trainer has by this name, which must be there."""
+    """Returns the attribute `name` of a trainer's module; raises if the module lacks it."""
     if not hasattr(module, name):
         raise Error(f"{module.__name__} has no {name}: this version is not one that Lockstep was written for")
     return getattr(module, name)
 
 
 def replace(module: Any, name: str, by: Any) -> None:
-    """Puts `by` in the place of it."""
+    """Replaces the attribute `name` of a module with `by`."""
     needed(module, name)
     setattr(module, name, by)

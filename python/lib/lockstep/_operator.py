@@ -1,4 +1,4 @@
-"""Operators of torch with a closed-form gradient: traced by `torch.compile`, and without the dispatcher where nobody traces."""
+"""torch operators with closed-form gradients, called without the dispatcher unless something traces them."""
 
 from __future__ import annotations
 
@@ -11,8 +11,11 @@ import torch
 def operator(
     forward: Callable[..., Any], fake: Callable[..., Any], keep: Callable[..., Any] | None = None, backward: Callable[..., Any] | None = None
 ) -> Callable[..., Any]:
-    """The operator `lockstep::NAME` of a function `_NAME` on tensors. `keep` and `backward` are `setup_context` and `backward` of a
-    `torch.autograd.Function`; without them it has no gradient."""
+    """Returns the operator `lockstep::NAME` for a function `_NAME` on tensors.
+
+    `keep` and `backward` are `setup_context` and `backward` of a `torch.autograd.Function`; without them the
+    operator has no gradient.
+    """
     op = torch.library.custom_op(f"lockstep::{forward.__name__.lstrip('_')}", forward, mutates_args=())
     op.register_fake(fake)
     direct = forward
@@ -21,7 +24,8 @@ def operator(
         direct = _function(forward, keep, backward).apply
 
     def call(*inputs: Any) -> Any:
-        # Whether something looks at what is dispatched; a way through it takes longer than the op of a small batch.
+        # Whether anything observes dispatched calls. A trip through the dispatcher takes longer than the op
+        # on a small batch.
         looked_at = torch.compiler.is_compiling() or torch._C._len_torch_dispatch_stack()
         return op(*inputs) if looked_at else direct(*inputs)
 
@@ -32,11 +36,11 @@ def _function(forward: Callable[..., Any], keep: Callable[..., Any], backward: C
     class Direct(torch.autograd.Function):
         @staticmethod
         def backward(ctx: Any, *of: Any) -> Any:
-            # A second derivative is an error, where one could come.
+            # A second derivative is an error; checked only where one is possible.
             once = torch.autograd.function.once_differentiable if torch.is_grad_enabled() else lambda function: function
             return once(backward)(ctx, *of)
 
-    # Not `setup_context`, for which torch looks at the function's signature in every call.
+    # Not `setup_context`, for which torch inspects the function's signature in every call.
     def both(ctx: Any, *inputs: Any) -> Any:
         output = forward(*inputs)
         keep(ctx, inputs, output)

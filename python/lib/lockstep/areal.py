@@ -1,14 +1,17 @@
 """AReaL on Lockstep: its `grpo_loss_fn`, with the maths of a recipe.
 
     import lockstep.areal
-    lockstep.areal.patch()             # in the processes that train, before PPOActor.ppo_update
-    engine.train_batch(data, loss_fn=partial(lockstep.areal.grpo_loss_fn, …), loss_weight_fn=…)    # or in a trainer of your own
+    # In the processes that train, before PPOActor.ppo_update:
+    lockstep.areal.patch()
+    # Or in your own trainer:
+    engine.train_batch(data, loss_fn=partial(lockstep.areal.grpo_loss_fn, …), loss_weight_fn=…)
 
-The loss is of AReaL's own keys (`actor.eps_clip`, `eps_clip_higher`, `c_clip`, `rejection_sampling`, `m2_threshold`,
-`importance_sampling_level`, `use_sapo_loss`, `sapo_tau_*`). `patch("<recipe>")`, or the argument `name`, takes a recipe's loss, and `"file"` the one
-in the TOML file that `LOCKSTEP_RECIPE` names; rejection and M2PO stay those of AReaL's keys, and the denominator is AReaL's, the tokens of the
-micro-batch, by which its engine weighs it. The proximal policy, too, is AReaL's (`prox_logp_method`). Recipes with a KL, entropy or value term are
-refused: AReaL has its KL in the reward (`actor.kl_ctl`).
+The loss follows AReaL's own keys (`actor.eps_clip`, `eps_clip_higher`, `c_clip`, `rejection_sampling`,
+`m2_threshold`, `importance_sampling_level`, `use_sapo_loss`, `sapo_tau_*`). `patch("<recipe>")`, or the
+argument `name`, uses a recipe's loss, and `"file"` the one in the TOML file named by `LOCKSTEP_RECIPE`.
+Rejection and M2PO still follow AReaL's keys, and the denominator is AReaL's: the tokens of the micro-batch,
+by which its engine weighs it. The proximal policy is AReaL's too (`prox_logp_method`). Recipes with a KL,
+entropy or value term are refused: AReaL has its KL in the reward (`actor.kl_ctl`).
 
 Written against AReaL at 4aef98d8 (`areal/trainer/ppo/actor.py`, `areal/utils/functional/functional.py`).
 """
@@ -46,7 +49,7 @@ def settings(
     sapo_tau_pos: float,
     sapo_tau_neg: float,
 ) -> dict[str, Any]:
-    """The recipe of what AReaL's keys say of the policy loss, but for rejection."""
+    """Translates AReaL's keys for the policy loss, except rejection, to a recipe."""
     if importance_sampling_level not in ("token", "sequence"):
         raise Error(f"importance_sampling_level is {importance_sampling_level!r}: expected token or sequence")
     out: dict[str, Any] = {"correction": "none", "advantage.whiten": "none"}
@@ -66,22 +69,25 @@ def _refused(key: str, value: Any, why: str) -> Error:
 
 
 def _exp(bound: float) -> float:
-    """A bound of a log-ratio as one of the ratio, in binary32: what is below its least normal number is none."""
+    """Converts a log-ratio bound to a binary32 ratio bound; below the smallest normal number it becomes 0."""
     ratio = torch.tensor(bound, dtype=torch.float64).exp().item()
     info = torch.finfo(torch.float32)
     return 0.0 if ratio < info.tiny else min(ratio, info.max)
 
 
 def correction(config: Any) -> tuple[dict[str, Any], bool]:
-    """`[correction]` of a `RejectionSamplingConfig`; and whether its rejection is of the policies exchanged, for AReaL's k3 is of the other
-    direction."""
+    """Returns the `[correction]` table for a `RejectionSamplingConfig`, and whether to swap the policies.
+
+    AReaL's k3 has the opposite direction, so its rejection needs the policies swapped.
+    """
     level, action, metric, agg = config.level, config.action, config.metric, config.agg
     lower, upper = config.lower, config.upper
     by_ratio, of_sequences = metric == "ratio", level == "sequence"
-    # The weight of a sequence rejected by its ratio is the ratio's geometric mean.
+    # If sequences are rejected by their ratio, the weight is the geometric mean of the ratio.
     own: dict[str, Any] = {"level": "geometric" if of_sequences and by_ratio else "token", "denominator": "after"}
     if action == "clamp":
-        # Truncation of every sequence is that of those outside alone where the mean is inside with what is asked.
+        # Truncating all sequences equals truncating those out of bounds, if a metric within bounds implies a
+        # mean within bounds.
         inside = not of_sequences or (
             by_ratio
             and (
@@ -107,7 +113,7 @@ def correction(config: Any) -> tuple[dict[str, Any], bool]:
 
 
 def _rejected(config: Any, prox: Tensor, sampler: Tensor, mask: Tensor, batch: dict[str, Tensor]) -> tuple[Tensor, Tensor | None]:
-    """What rejection leaves of the mask, and weights."""
+    """Returns what rejection leaves of the mask, and the weights."""
     own, exchanged = correction(config)
     if not exchanged:
         made = corrected("areal", own, prox, sampler, loss_mask=mask, **batch)
@@ -141,9 +147,12 @@ def grpo_loss_fn(
     vocab_max_logits: Tensor | None = None,
     name: str = "",
 ) -> Tensor:
-    """AReaL's `grpo_loss_fn`: log-probabilities `[N]` with `cu_seqlens` in `input_data`, or `[B, T]`; returns the loss, logs as AReaL does.
+    """AReaL's `grpo_loss_fn`; returns the loss, and logs as AReaL does.
 
-    Raises `lockstep.Error`: a setting that is not supported, by its key; a live value that is no number (`argument`, `index`).
+    Log-probabilities are `[N]`, with `cu_seqlens` in `input_data`, or `[B, T]`.
+
+    Raises `lockstep.Error`: an unsupported setting, by its key; a live value that is not a number
+    (`argument`, `index`).
     """
     from areal.trainer.ppo import actor
 
@@ -172,7 +181,7 @@ def grpo_loss_fn(
         of_batch = {"level": "one", "rule": "plain", "denominator": "after", "m2_threshold": float(m2_threshold)}
         made = corrected("areal", of_batch, prox, sampler, loss_mask=mask, **batch)
         mask, weights = _left(made, mask), made.weights
-    # Rejection leaves the denominator as it was.
+    # Rejection does not change the denominator.
     tokens, left = mask.sum().clamp(min=1), mask
     if rejection_sampling is not None and not use_sapo_loss:
         left, own_weights = _rejected(rejection_sampling, prox, sampler, mask, batch)
@@ -196,7 +205,7 @@ def _log(
 
 
 def patch(name: str = "") -> None:
-    """Puts our loss in the place of AReaL's in `areal.trainer.ppo.actor` of this process; `name`: a recipe's."""
+    """Replaces AReaL's loss in `areal.trainer.ppo.actor` of this process; `name`: a recipe to use."""
     from areal.trainer.ppo import actor
 
     replace(actor, "grpo_loss_fn", partial(grpo_loss_fn, name=name))

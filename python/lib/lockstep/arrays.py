@@ -1,4 +1,4 @@
-"""Arrays of single ops as addresses, for `lockstep.routing`, `lockstep.logits` and `lockstep.tree`."""
+"""Addresses of arrays for single ops, for `lockstep.routing`, `lockstep.logits` and `lockstep.tree`."""
 
 from __future__ import annotations
 
@@ -12,14 +12,15 @@ Place = tuple[int, int, int]
 
 
 def places(of: Any, arrays: dict[str, Any]) -> dict[str, Place]:
-    """Address, elements and bytes of an element of each array that is there."""
+    """Returns address, number of elements and bytes per element of each array that is present."""
     return {name: (*of.place(array), array.itemsize) for name, array in arrays.items() if array is not None}
 
 
 def launch(op: Callable[..., Any], *arguments: Any, **arrays: Any) -> None:
-    """Runs a native op where its arrays are, on torch's current stream there, and waits for it.
+    """Runs a native op on its arrays' device, on torch's current stream there, and waits for it.
 
-    Arrays lie in one piece and have the op's own types; those that it writes are the caller's too. Raises `lockstep.Error`.
+    Arrays are contiguous and have the op's own types; the caller also provides the outputs. Raises
+    `lockstep.Error`.
     """
     given = {name: array for name, array in arrays.items() if array is not None}
     of: Any = library(given.values())
@@ -33,18 +34,18 @@ def launch(op: Callable[..., Any], *arguments: Any, **arrays: Any) -> None:
 
 
 def cast(name: str, type_: str, tensor: Any, like: Any) -> Any:
-    """A tensor in an op's own type, on the device of `like`; None stays None."""
+    """Converts a tensor to an op's own type, on the device of `like`; None stays None."""
     return None if tensor is None else library([like]).cast(Column(-1, name, type_, "", ""), tensor)
 
 
 def check_constant(name: str, tensor: Any) -> None:
-    """Refuses a tensor that waits for a gradient which it will not get."""
+    """Refuses a tensor that requires a gradient but would not get one."""
     if tensor is not None and tensor.requires_grad:
         raise error(name, " requires grad, and no gradient goes to it: detach it")
 
 
 def check_shape(name: str, array: Any, *expected: int | None) -> None:
-    """Refuses another shape; None stands for any number."""
+    """Refuses any other shape; None stands for any size."""
     shape = tuple(array.shape)
     if len(shape) != len(expected) or any(want not in (None, got) for want, got in zip(expected, shape)):
         wanted = ", ".join("*" if want is None else str(want) for want in expected)

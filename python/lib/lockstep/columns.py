@@ -1,7 +1,7 @@
-"""Columns of a batch as addresses: the one place that looks at arrays of NumPy and torch.
+"""Addresses of a batch's columns: the only place that inspects NumPy arrays and torch tensors.
 
-An array of the column's own type that lies in one piece is passed as it is. What has another type is copied: floats of another width to
-float32, masks of integers to bytes, offsets of 64 bits to 32.
+A contiguous array of the column's own type is passed as it is. Other types are copied: floats of another
+width to float32, integer masks to bytes, 64-bit offsets to 32 bits.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ NUMBERS = {name: column.number for name, column in COLUMNS.items()}
 
 
 def error(argument: str, message: str, index: int | None = None) -> LockstepError:
-    """The exception for an argument."""
+    """Returns the exception for an argument."""
     exception = LockstepError(f"`{argument}`{message}")
     exception.argument, exception.index = argument, index
     return exception
 
 
 class NumPy:
-    """Arrays of NumPy."""
+    """NumPy arrays."""
 
     name, stream, threads = "cpu", 0, None
 
@@ -50,7 +50,7 @@ class NumPy:
         self.np = numpy
 
     def fits(self, value: Any, type_: str) -> bool:
-        """Whether `cast` would give the array as it is."""
+        """Returns whether `cast` would return the array itself."""
         return False
 
     def cast(self, column: Column, value: Any) -> Any:
@@ -107,7 +107,7 @@ class NumPy:
 
 
 class Torch:
-    """Tensors of torch on one device."""
+    """torch tensors on one device."""
 
     def __init__(self, device: Any) -> None:
         import torch
@@ -160,7 +160,7 @@ class Torch:
         return tuple(array.shape)
 
     def fits(self, value: Any, type_: str) -> bool:
-        """Whether `cast` would give the tensor as it is, or another that shares its memory."""
+        """Returns whether `cast` would return the tensor itself, or another that shares its memory."""
         own = isinstance(value, self.torch.Tensor) and value.dtype == self.types[type_]
         return own and value.device == self.device and value.is_contiguous()
 
@@ -171,7 +171,7 @@ class Torch:
         return _offsets(self.torch, self.device, step, rows)
 
     def workspace(self, size: int) -> tuple[Any, int]:
-        # Elements of float32, which most results are: each view of a tensor costs a microsecond.
+        # float32 elements, as in most results: each view of a tensor costs a microsecond.
         align = 64 if self.device.type == "cpu" else 256
         block = self.torch.empty((size + align + 3) // 4, dtype=self.torch.float32, device=self.device)
         start = -block.data_ptr() % align // 4
@@ -214,7 +214,7 @@ def _numpy() -> NumPy:
 
 
 def library(values: Any) -> NumPy | Torch:
-    """What the arrays among `values` are of; torch where one is a tensor."""
+    """Returns the library of the arrays among `values`; torch if any is a tensor."""
     torch = sys.modules.get("torch")
     if torch is not None:
         for value in values:
@@ -224,7 +224,10 @@ def library(values: Any) -> NumPy | Torch:
 
 
 class _Layout(NamedTuple):
-    """What was found of a batch whose tensors are passed as they are; looking takes longer than a small loss."""
+    """The layout of a batch whose tensors are passed as they are.
+
+    It is cached, because analysing a batch takes longer than a small loss.
+    """
 
     library: Any
     padded: tuple[int, int] | None
@@ -247,7 +250,7 @@ def _key(given: dict[str, Any], group_size: int | None) -> tuple[Any, ...] | Non
 
 
 class Batch:
-    """Columns of one batch, ready to be passed: rows of tokens packed, or padded to `[B, T]`."""
+    """Columns of one batch, ready to be passed; tokens are packed, or padded to `[B, T]`."""
 
     def __init__(self, columns: dict[str, Any], group_size: int | None) -> None:
         given = {name: value for name, value in columns.items() if value is not None}
@@ -287,7 +290,7 @@ class Batch:
         return max(self.library.shape(self.arrays[name])[0] - 1, 0)
 
     def _pad(self) -> None:
-        """Tokens in rows of one length are tokens packed, whose offsets are its multiples."""
+        """Treats padded tokens as packed tokens whose offsets are multiples of the row length."""
         of = self.library
         for name, array in self.arrays.items():
             shape = of.shape(array)
@@ -313,10 +316,10 @@ class Batch:
         return self.library.numbers(offsets[-1:])[0] if self._rows("cu_seqlens") else 0
 
     def places(self, reads: frozenset[int]) -> list[tuple[int, int, int]]:
-        """Number, address and elements of each column whose number is among `reads`."""
+        """Returns number, address and elements of each column whose number is in `reads`."""
         place = self.library.place
         return [(NUMBERS[name], *place(array)) for name, array in self.arrays.items() if NUMBERS[name] in reads]
 
     def by_tokens(self, array: Any) -> Any:
-        """A result of tokens in the shape that columns of tokens came in."""
+        """Reshapes a per-token result to the shape of the token columns."""
         return self.library.reshaped(array, self.padded) if self.padded else array

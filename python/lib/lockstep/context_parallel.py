@@ -1,12 +1,13 @@
-"""Rows whose tokens are spread over ranks (context parallel): a rank's tokens in, whole rows out, the gradient of its own tokens back.
+"""Rows whose tokens are spread over ranks (context parallel): gathers whole rows, returns local gradients.
 
->>> cp = ContextParallel(cu_seqlens, group)                    # offsets of the whole rows, the same on every rank
->>> logp, logp_old = cp.gather(own_logp, own_logp_old)         # [n] of this rank -> [N] of whole rows
+>>> cp = ContextParallel(cu_seqlens, group)  # offsets of the whole rows, the same on every rank
+>>> logp, logp_old = cp.gather(own_logp, own_logp_old)  # [n] of this rank -> [N] of whole rows
 >>> loss = lockstep.torch.loss("dapo", credit, logp=logp, logp_old=logp_old, cu_seqlens=cu_seqlens).loss
 
-A log-probability is 4 bytes a token, so whole rows are gathered and the row's sums stay what they are: loss and gradients have the same bits at any
-degree. Every rank of the group computes the same loss, and `backward` leaves on each the gradient of its own tokens, whole: nothing is to be added for it.
-A framework that averages the gradients of parameters over the ranks of the group wants the loss times their number.
+A log-probability is 4 bytes per token, so whole rows are gathered and row sums stay the same: loss and
+gradients have the same bits at any degree. Every rank of the group computes the same loss, and `backward`
+leaves the complete gradient of its own tokens on each rank: nothing has to be added. A framework that
+averages parameter gradients over the group's ranks needs the loss multiplied by their number.
 """
 
 from __future__ import annotations
@@ -24,11 +25,12 @@ __all__ = ["ContextParallel", "segments"]
 
 
 def segments(cu_seqlens: Any, rank: int, size: int, layout: str = "zigzag") -> list[tuple[int, int]]:
-    """First token and end of each span that a rank holds, in the order in which it holds them.
+    """Returns the spans of tokens (start, end) that a rank holds, in the order in which it holds them.
 
-    `zigzag`: a row is cut into 2·`size` chunks, of which rank r holds number r and number 2·`size` − 1 − r, so that causal attention is the same work
-    for all (Megatron, Transformer Engine). `contiguous`: `size` chunks, of which rank r holds number r. A row whose length is no multiple has shorter
-    chunks at its end; Megatron pads rows so that there are none.
+    `zigzag`: a row is cut into 2·`size` chunks, and rank r holds chunks r and 2·`size` − 1 − r, so that
+    causal attention costs the same on all ranks (Megatron, Transformer Engine). `contiguous`: `size` chunks,
+    and rank r holds chunk r. A row whose length is not a multiple has shorter chunks at its end; Megatron
+    pads rows to avoid that.
     """
     if layout not in ("zigzag", "contiguous"):
         raise error("layout", f" is {layout!r}: expected 'zigzag' or 'contiguous'")
@@ -46,7 +48,7 @@ def segments(cu_seqlens: Any, rank: int, size: int, layout: str = "zigzag") -> l
 
 
 class _Gather(torch.autograd.Function):
-    """[n] of this rank to [N]; backwards its own part of [N]."""
+    """Gathers [n] of this rank to [N]; backward takes this rank's part of [N]."""
 
     @staticmethod
     def forward(ctx: Any, own: Tensor, of: ContextParallel) -> Tensor:
@@ -59,12 +61,12 @@ class _Gather(torch.autograd.Function):
 
 
 class ContextParallel:
-    """The rows of a batch over the ranks of a process group.
+    """The rows of a batch, spread over the ranks of a process group.
 
     Args:
         cu_seqlens: offsets of the whole rows `[S + 1]`, the same on every rank.
-        group: of torch.distributed; None: all ranks.
-        layout: of `segments`.
+        group: a torch.distributed group; None: all ranks.
+        layout: as in `segments`.
     """
 
     def __init__(self, cu_seqlens: Any, group: Any = None, layout: str = "zigzag") -> None:
@@ -76,13 +78,15 @@ class ContextParallel:
 
     @property
     def own_tokens(self) -> int:
-        """Tokens of this rank."""
+        """Number of tokens on this rank."""
         return self._lengths[self.rank]
 
     def gather(self, *own: Tensor) -> Any:
-        """Columns of tokens of this rank `[n]` as columns of whole rows `[N]`, on every rank; one tensor for one. Gradients go back to `own`.
+        """Gathers this rank's token columns `[n]` to columns of whole rows `[N]`, on every rank.
 
-        Raises `Error`, on all ranks: a tensor that has not as many elements as this rank has tokens.
+        A single tensor gives a single tensor. Gradients flow back to `own`.
+
+        Raises `Error`, on all ranks: a tensor whose length is not this rank's number of tokens.
         """
 
         def check() -> None:
@@ -96,7 +100,7 @@ class ContextParallel:
         return whole[0] if len(own) == 1 else whole
 
     def cut(self, whole: Tensor) -> Tensor:
-        """This rank's tokens `[n]` of a column of whole rows `[N]`."""
+        """Returns this rank's tokens `[n]` of a column of whole rows `[N]`."""
         self._move(whole.device)
         return whole.index_select(0, self._own)
 
@@ -108,7 +112,8 @@ class ContextParallel:
         self._move(own.device)
         flags = own.dtype == torch.bool
         own = own.detach().view(torch.uint8) if flags else own.detach()
-        # Ranks whose rows have no multiple of chunks have fewer tokens: all send as many as the longest.
+        # Where row lengths are not a multiple of the chunks, ranks hold different numbers of tokens: all send
+        # the maximum.
         sent = own.new_zeros(max(self._lengths))
         sent[: len(own)] = own
         parts = [torch.empty_like(sent) for _ in self._lengths]

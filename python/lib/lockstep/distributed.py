@@ -1,19 +1,22 @@
-"""Loss, metrics, whitening and counts of a batch that is spread over ranks: the same bits however its rows are dealt.
+"""Loss, metrics, whitening and counts of a batch spread over ranks, with the same bits for any distribution.
 
->>> counts = distributed.counts(loss_mask=mask)                                       # of the batch, on every rank
->>> credit = distributed.whiten(lockstep.advantages(recipe, ...), loss_mask=mask)     # by the moments of the batch
->>> loss = lockstep.loss(recipe, credit, counts=counts, ...)                          # this rank's rows
->>> totals = distributed.reduce(loss.totals)                                          # `totals.loss`, `totals.metrics` of the batch
+>>> counts = distributed.counts(loss_mask=mask)  # of the batch, on every rank
+>>> credit = distributed.whiten(lockstep.advantages(recipe, ...), loss_mask=mask)  # by the batch's moments
+>>> loss = lockstep.loss(recipe, credit, counts=counts, ...)  # this rank's rows
+>>> totals = distributed.reduce(loss.totals)  # `totals.loss`, `totals.metrics` of the batch
 
-Sums over rows are integers wide enough for every number, so that nothing is rounded before the end and no order matters; an all-reduce of
-floats gives another value for another number of ranks. What crosses the network is 8 kB: one all-reduce adds integers, one takes a maximum.
+Sums over rows are integers wide enough for every number, so nothing is rounded before the end and the order
+does not matter; an all-reduce of floats gives different values for different numbers of ranks. 8 kB cross the
+network: one all-reduce adds integers, one takes a maximum.
 
-`group` is a process group of torch.distributed (None: all ranks), or a communicator of mpi4py. Integers of a group whose backend is NCCL lie on
-the current GPU; **that has not run on a GPU yet**, gloo and MPI have. On Ray, tasks return `totals.to_bytes()`, and the driver merges them (`merge`).
+`group` is a process group of torch.distributed (None: all ranks), or a communicator of mpi4py. For a group
+whose backend is NCCL, the integers are on the current GPU; **that has not run on a GPU yet**, gloo and MPI
+have. On Ray, tasks return `totals.to_bytes()`, and the driver merges them (`merge`).
 
-What these calls promise is said of loss, metrics, whitened advantages, counts and `coef`. Gradients of parameters are summed by DDP or FSDP, whose sums
-round. Every rank of the group makes the same calls in the same order. Where one rank fails in a call, all ranks raise a `RankError` that names it, and
-nobody waits for it; a rank that dies is left to the time limit of the engine.
+These guarantees cover loss, metrics, whitened advantages, counts and `coef`. DDP or FSDP sums parameter
+gradients, and those sums round. Every rank of the group makes the same calls in the same order. If one rank
+fails in a call, all ranks raise a `RankError` that names it, and no rank hangs; a rank that dies is left to
+the engine's timeout.
 """
 
 from __future__ import annotations
@@ -33,20 +36,20 @@ _NEVER = float("-inf")
 
 
 class RankError(Error):
-    """What one rank of a group was refused, raised on every rank of it."""
+    """An error on one rank of a group, raised on every rank of the group."""
 
     rank: int
-    """That rank: of all in torch.distributed, of the communicator in MPI."""
+    """The failing rank: its global rank in torch.distributed, its rank in the communicator in MPI."""
 
 
 class _Engine(Protocol):
     rank: int
 
     def all_reduce(self, buffer: bytearray, of_integers: bool) -> None:
-        """Sum over ranks of integers, maximum of doubles; in place."""
+        """Sums integers, or takes the maximum of doubles, over ranks, in place."""
 
     def broadcast(self, message: Any, rank: int) -> Any:
-        """`message` of one rank."""
+        """Returns the `message` of one rank."""
 
 
 class _Torch:
@@ -95,7 +98,7 @@ def _engine(group: Any) -> _Engine:
 
 
 def _agree(engine: _Engine, failure: Exception | None, numbers: list[float]) -> list[float]:
-    """Maxima of `numbers` over ranks; where a rank failed, its error on all of them."""
+    """Returns the maxima of `numbers` over ranks; if a rank failed, raises its error on all of them."""
     buffer = bytearray(struct.pack(f"={1 + len(numbers)}d", _NEVER if failure is None else engine.rank, *numbers))
     engine.all_reduce(buffer, of_integers=False)
     failed, *maxima = struct.unpack(f"={1 + len(numbers)}d", buffer)
@@ -117,15 +120,18 @@ def _tried(make: Callable[[], Any]) -> tuple[Any, Exception | None]:
         return None, failure
 
 
-# What ranks add.
+# The types that ranks can add.
 _Sum = TypeVar("_Sum", Totals, Moments, "_Counts")
 
 
 def reduce(totals: _Sum | Callable[[], _Sum], group: Any = None) -> _Sum:
-    """The `Totals` or `Moments` of all ranks together, on every rank: those of `merge`, bit for bit, for up to 2^31 ranks.
+    """Adds the `Totals` or `Moments` of all ranks, and returns the sum on every rank.
 
-    `totals`: this rank's (`Totals()` of a rank without rows), or a function without arguments that makes them. What the function raises, all ranks raise:
-    `reduce(lambda: lockstep.loss(...).totals())` leaves nobody waiting for a rank whose batch is bad.
+    The result equals that of `merge`, bit for bit, for up to 2^31 ranks.
+
+    `totals`: this rank's (`Totals()` of a rank without rows), or a function without arguments that makes
+    them. If the function raises, all ranks raise: with `reduce(lambda: lockstep.loss(...).totals())` no rank
+    waits for one whose batch is bad.
     """
     sums: _Sum = _reduced(totals, _engine(group))
     return sums
@@ -140,7 +146,7 @@ def _reduced(totals: Any, engine: _Engine) -> Any:
 
     made, failure = _tried(limbs)
     kind, added, maxima = made or (Totals, bytearray(), [_NEVER, _NEVER])
-    # The same length on every rank, or the sum would never end.
+    # The length must be the same on every rank, or the sum would hang.
     length: list[float] = [len(added), -len(added)] if made else [_NEVER, _NEVER]
     agreed = _agree(engine, failure, [*maxima, *length])
     most, least = agreed[2:]
@@ -151,7 +157,7 @@ def _reduced(totals: Any, engine: _Engine) -> Any:
 
 
 def merge(parts: Iterable[bytes | Totals | Moments]) -> Totals | Moments:
-    """What parts of a batch know together, in any order: `Totals` or `Moments`, or their `to_bytes()`, as tasks of Ray return them."""
+    """Merges parts of a batch in any order: `Totals` or `Moments`, or their `to_bytes()` from Ray tasks."""
     kinds: dict[bytes, type[Totals] | type[Moments]] = {b"LXPT": Totals, b"LXMM": Moments}
     merged: Totals | Moments | None = None
     for index, part in enumerate(parts):
@@ -170,7 +176,10 @@ def merge(parts: Iterable[bytes | Totals | Moments]) -> Totals | Moments:
 
 
 def totals(loss: Any) -> Totals:
-    """Exact totals of a loss of `lockstep.loss`, `lockstep.step` or `lockstep.torch.loss`; the latter's in eager mode, with `metrics=True`."""
+    """Returns the exact totals of a loss of `lockstep.loss`, `lockstep.step` or `lockstep.torch.loss`.
+
+    A loss of `lockstep.torch.loss` needs eager mode and `metrics=True`.
+    """
     if isinstance(loss, Loss):
         return loss.totals()
     rows = getattr(getattr(loss, "stats", None), "args", None)
@@ -200,7 +209,10 @@ def _batch(columns: dict[str, Any]) -> Batch:
 
 
 def count(**columns: Any) -> tuple[int, int, int]:
-    """Live tokens, sequences with any, and all sequences of this rank's rows: `loss_mask` (padded, or packed with `cu_seqlens`), or only `cu_seqlens`."""
+    """Counts live tokens, sequences with live tokens, and all sequences of this rank's rows.
+
+    Pass `loss_mask` (padded, or packed with `cu_seqlens`), or only `cu_seqlens`.
+    """
     batch = _batch(columns)
     of, arrays = batch.library, batch.arrays
     offsets, mask = (None if array is None else of.host(array) for array in (arrays["cu_seqlens"], arrays.get("loss_mask")))
@@ -209,7 +221,10 @@ def count(**columns: Any) -> tuple[int, int, int]:
 
 
 def counts(group: Any = None, **columns: Any) -> Any:
-    """The column `counts` of a batch that is spread over ranks: `[3]`, of the library and the device of the columns, which are those of `count`."""
+    """Returns the column `counts`, `[3]`, of a batch spread over ranks.
+
+    It is an array of the columns' library, on their device. `columns` are those of `count`.
+    """
     sums = reduce(lambda: _Counts(count(**columns)), group).numbers
     of: Any = library(columns.values())
     if hasattr(of, "torch"):
@@ -218,7 +233,7 @@ def counts(group: Any = None, **columns: Any) -> Any:
 
 
 class _Values:
-    """Advantages and how they lie, on the host."""
+    """Advantages and their layout, on the host."""
 
     def __init__(self, credit: Any, loss_mask: Any, cu_seqlens: Any) -> None:
         self.credit = credit if isinstance(credit, Credit) else None
@@ -230,7 +245,7 @@ class _Values:
         self.per_token = self.credit.per_token if self.credit else len(of.shape(self.array)) == 2
         tokens = of.place(self.array)[1]
         if self.per_token:
-            # Which row a token is in does not matter.
+            # The row of a token does not matter.
             offsets = of.offsets(tokens, 1)
             mask = None if mask is None else of.cast(Column(-1, "loss_mask", "u8", "", ""), mask)
         else:
@@ -249,7 +264,7 @@ class _Values:
 
 
 def moments(credit: Any, by: str = "verl", *, loss_mask: Any = None, cu_seqlens: Any = None) -> Moments:
-    """Exact moments of this rank's advantages, counted as `whiten` with the same arguments counts them."""
+    """Returns the exact moments of this rank's advantages, counted as by `whiten` with the same arguments."""
     return Moments.of(*_Values(credit, loss_mask, cu_seqlens).places, by)
 
 
@@ -262,17 +277,22 @@ def whiten(
     loss_mask: Any = None,
     cu_seqlens: Any = None,
 ) -> Any:
-    """The advantages of a `Credit`, centred and scaled by their mean and deviation over all ranks; moments are counted on the host.
+    """Centres and scales the advantages of a `Credit` by their mean and standard deviation over all ranks.
 
-    A credit comes from a recipe that does not whiten by itself: GRPO with `advantage.norm_by_std = false` is, whitened, REINFORCE++'s baseline.
+    Moments are counted on the host. The credit comes from a recipe that does not whiten by itself: GRPO with
+    `advantage.norm_by_std = false`, whitened, is REINFORCE++'s baseline.
 
     Args:
-        credit: a `Credit`, or advantages alone: of sequences `[S]`, of tokens `[B, T]`. Masked tokens, and sequences whose advantage is NaN, become 0.
-        by: a value of the recipe's key `advantage.whiten`, such as `verl` (each sequence counts once for each live token) or `trl` (once).
-        moments: those of all ranks where they are known, as on Ray: `merge` of the ranks' `moments`. Nothing is sent then.
-        loss_mask, cu_seqlens: the rows of advantages of sequences, padded or packed. The credit's own mask goes before this one.
+        credit: a `Credit`, or advantages: per sequence `[S]`, or per token `[B, T]`. Masked tokens, and
+            sequences whose advantage is NaN, become 0.
+        by: a value of the recipe's key `advantage.whiten`, such as `verl` (each sequence counts once for each
+            live token) or `trl` (once).
+        moments: the moments of all ranks if known, as on Ray: `merge` of the ranks' `moments`. Nothing is
+            sent then.
+        loss_mask, cu_seqlens: the rows of per-sequence advantages, padded or packed. The credit's own mask
+            takes precedence.
 
-    Raises `Error`, on all ranks: what is not finite, lengths that disagree.
+    Raises `Error`, on all ranks: values that are not finite, lengths that disagree.
     """
     if moments is not None:
         return _Values(credit, loss_mask, cu_seqlens).whitened(by, moments)

@@ -1,8 +1,8 @@
-"""What becomes of a value that a loss refuses: an exception, or NaN; and of log-probabilities above 0.
+"""How a loss treats values that it refuses (an exception or NaN), and log-probabilities above 0.
 
-A log-probability that is above 0 by a rounding error is common (a softmax of bfloat16 logits); one far above it says that a kernel is broken.
-The default refuses both. There is no way to let such a value pass as it is: what looks at values on a device tells one fault of a row, and
-a value above 0 would hide the others.
+A log-probability above 0 by a rounding error is common (a softmax of bfloat16 logits); one far above 0
+indicates a broken kernel. The default refuses both. There is no way to let such a value pass unchanged: the
+device reports one fault per row, and a value above 0 would hide the others.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _WARNED: list[str] = []
 
 
 def bounded(columns: dict[str, Any], positive_logp: str) -> dict[str, Any]:
-    """The columns, log-probabilities above 0 taken as 0 where `positive_logp` is `"clamp"`: no gradient goes to those."""
+    """Clamps log-probabilities to at most 0 if `positive_logp` is `"clamp"`; those above get no gradient."""
     if positive_logp not in ("error", "clamp"):
         raise LockstepError(f"positive_logp is {positive_logp!r}: expected 'error' or 'clamp'")
     if positive_logp == "error":
@@ -32,12 +32,12 @@ def bounded(columns: dict[str, Any], positive_logp: str) -> dict[str, Any]:
 
 
 def of_values(error: Exception) -> bool:
-    """Whether an error is about values of a batch, so that another rank may be without it."""
+    """Returns whether an error is about values of a batch, so that another rank may not have it."""
     return getattr(error, "index", None) is not None or "met a bad value" in str(error)
 
 
 def refused(error: Exception, active: list[Tensor | None]) -> Tensor:
-    """NaN, whose gradient to every tensor of `active` is NaN; warns once in a process."""
+    """Returns NaN, whose gradient for every tensor of `active` is NaN; warns once per process."""
     if not _WARNED:
         _WARNED.append(str(error))
         warnings.warn(f"{error}: the loss is NaN (on_error='nan'; said once)", RuntimeWarning, stacklevel=4)

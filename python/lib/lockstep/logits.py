@@ -1,4 +1,6 @@
-"""Rows of logits `[N, V]` in one pass, with gradients in closed form: log-probabilities and entropies of tokens, KL divergences, draws.
+"""Log-probabilities, entropies, KL divergences and draws from rows of logits `[N, V]`.
+
+Each takes one pass, and gradients are in closed form.
 
 >>> import torch, lockstep.logits
 >>> logits = torch.tensor([[0.0, 0.0, float("-inf"), 0.0]], requires_grad=True)
@@ -9,9 +11,11 @@
 >>> logits.grad
 tensor([[-0.3333, -0.3333,  0.0000,  0.6667]])
 
-An entry of −∞ is a token that a vocabulary mask forbids: probability and gradient are 0. Nothing of size `[N, V]` is kept but the logits themselves.
-Tensors of torch, on a CPU, CUDA or ROCm: they are computed on where they are. Logits in half precision, or not in one piece, are copied to float32 for the
-time of a call; the gradient comes back in their type. A call waits for its device, so that a bad value is an exception.
+An entry of −∞ is a token that a vocabulary mask forbids: its probability and gradient are 0. Nothing
+of size `[N, V]` is kept except the logits themselves. Tensors are torch's, on a CPU, CUDA or ROCm, and the
+computation runs on their device. Logits that are half precision or not contiguous are copied to float32 for
+the duration of a call; the gradient has their type. A call waits for its device, so that a bad value is an
+exception.
 """
 
 from __future__ import annotations
@@ -30,20 +34,20 @@ __all__ = ["Statistics", "draw", "kl", "statistics"]
 
 
 class Statistics(NamedTuple):
-    """What logits say of their tokens, each in the shape of the labels; 0 in masked rows."""
+    """Statistics of the tokens, each in the shape of the labels; 0 in masked rows."""
 
     logp: Tensor
     """Log-probability of the token, float32."""
     entropy: Tensor | None
-    """Entropy in nats, float32; None if it was not asked for."""
+    """Entropy in nats, float32; None unless requested."""
     lse: Tensor
-    """logsumexp of logits / T; no gradient goes through it, nor through what follows."""
+    """logsumexp of logits / T; neither it nor the following fields carry a gradient."""
     top: Tensor
-    """The most probable token, int64; the first where several are."""
+    """The most probable token, int64; the first one in case of ties."""
     collision: Tensor | None
-    """Σ p²; with the entropy."""
+    """Σ p²; None without `entropy`."""
     score_norm: Tensor | None
-    """1 − 2p + Σ p², the squared norm of ∂logp/∂(logits/T); with the entropy."""
+    """1 − 2p + Σ p², the squared norm of ∂logp/∂(logits/T); None without `entropy`."""
 
 
 def _check(name: str, logits: Tensor, like: tuple[int, ...] | None = None) -> None:
@@ -54,17 +58,17 @@ def _check(name: str, logits: Tensor, like: tuple[int, ...] | None = None) -> No
 
 
 def _rows(logits: Tensor) -> Tensor:
-    """As an op reads them, `[N, V]`."""
+    """Converts logits to the ops' layout, `[N, V]`."""
     return logits.float().reshape(logits.shape[:-1].numel(), logits.shape[-1]).contiguous()
 
 
 def _of_rows(name: str, type_: str, tensor: Tensor | None, logits: Tensor) -> Any:
-    """A tensor of rows in an op's own type, `[N]`."""
+    """Converts a per-row tensor to an op's own type, `[N]`."""
     if tensor is None:
         return None
     check_shape(name, tensor, *logits.shape[:-1])
     if name == "labels" and tensor.dtype == torch.int64:
-        # A large one must not become a small one in 32 bits; -1 stays above every vocabulary.
+        # A large label must not wrap to a small one in 32 bits; -1 stays above every vocabulary.
         tensor = tensor.clamp(-1, 1 << 30).to(torch.int32)
     return cast(name, type_, tensor, logits).view(-1)
 
@@ -85,7 +89,7 @@ def _outputs(logits: Tensor, entropy: bool) -> tuple[Tensor, ...]:
 def _logits_statistics(
     logits: Tensor, labels: Tensor, mask: Tensor | None, temperature: float, entropy: bool
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
-    """logp, entropy, lse, top, collision, score_norm, state."""
+    """Returns logp, entropy, lse, top, collision, score_norm, state."""
     logp, of_entropy, lse, top, collision, score_norm, state = out = _outputs(logits, entropy)
     moments = dict(entropy=of_entropy, collision=collision, score_norm=score_norm) if entropy else {}
     top = top.to(torch.int32)
@@ -100,7 +104,7 @@ def _logits_statistics(
 def _logits_gradient(
     logits: Tensor, labels: Tensor, mask: Tensor | None, temperature: float, state: Tensor, coef: Tensor, coef_entropy: Tensor | None
 ) -> Tensor:
-    """dL/dlogits from dL/dlogp and dL/d(entropy)."""
+    """Returns dL/dlogits from dL/dlogp and dL/d(entropy)."""
     gradient = logits.new_empty(logits.shape, dtype=torch.float32)
     launch(
         _native.logits_gradient, logits.shape[-1], temperature,
@@ -135,13 +139,15 @@ _statistics = operator(
 def statistics(
     logits: Tensor, labels: Tensor, *, temperature: float = 1.0, entropy: bool = False, mask: Tensor | None = None
 ) -> Statistics:
-    """Log-probability of each row's token, log π(a) = z_a/T − ln Σ exp(z/T), and with `entropy` −Σ π ln π.
+    """Computes the log-probability of each row's token, log π(a) = z_a/T − ln Σ exp(z/T).
 
-    `logits` `[N, V]` or `[B, T, V]`; `labels` `[N]` or `[B, T]`, the sampled tokens; `mask` like them, 0 where a row takes no part (what stands there is not looked at).
-    The gradient of the logits comes from those of `logp` and `entropy`: [c (1[v = a] − p_v) − h p_v (ln p_v + H)] / T.
+    With `entropy` it also computes −Σ π ln π. `logits` are `[N, V]` or `[B, T, V]`; `labels` `[N]` or
+    `[B, T]` are the sampled tokens; `mask`, in the shape of `labels`, is 0 where a row takes no part (its
+    content is ignored). The gradient of the logits follows from those of `logp` and `entropy`: [c (1[v = a]
+    − p_v) − h p_v (ln p_v + H)] / T.
 
-    Raises `lockstep.Error`: shapes; a token outside of the vocabulary or forbidden there; a row with NaN, +∞ or nothing but −∞ (index into the
-    logits); a temperature outside 1e-6 to 1e6.
+    Raises `lockstep.Error`: wrong shapes; a token outside of the vocabulary or forbidden there; a row with
+    NaN, +∞ or nothing but −∞ (index into the logits); a temperature outside 1e-6 to 1e6.
     """
     _check("logits", logits)
     found = _statistics(logits, labels, mask, temperature, entropy)
@@ -152,7 +158,7 @@ def statistics(
 def _logits_kl(
     logits: Tensor, reference: Tensor, mask: Tensor | None, coef: Tensor, over: str, temperature: float, gradient: bool
 ) -> tuple[Tensor, Tensor]:
-    """KL of each row, and dL/dlogits from dL/dKL."""
+    """Returns the KL of each row, and dL/dlogits from dL/dKL."""
     value = logits.new_empty(logits.shape[:-1], dtype=torch.float32)
     of_logits = logits.new_empty(logits.shape, dtype=torch.float32) if gradient else None
     launch(
@@ -185,11 +191,13 @@ _kl = operator(_logits_kl, _shapes_kl, _keep_kl, _backward_kl)
 def kl(
     logits: Tensor, reference: Tensor, *, over: str = "policy", temperature: float = 1.0, mask: Tensor | None = None
 ) -> Tensor:
-    """KL divergence of each pair of rows over the whole vocabulary: KL(π ‖ π_ref) over the `policy`, KL(π_ref ‖ π) over the `reference`.
+    """Computes the KL divergence of each pair of rows over the whole vocabulary, in nats.
 
-    Both logits `[N, V]` or `[B, T, V]`, `mask` and the result without V; the gradient goes to those of the policy alone.
+    It is KL(π ‖ π_ref) with `over="policy"` and KL(π_ref ‖ π) with `over="reference"`. Both logits
+    are `[N, V]` or `[B, T, V]`; `mask` and the result lack V. The gradient goes to the policy's logits only.
 
-    Raises `lockstep.Error`, as `statistics` does, where the side that is not averaged over forbids a token (the divergence is infinite), and for a reference that requires grad.
+    Raises `lockstep.Error`: as `statistics`; where the side that is not averaged over forbids a token (the
+    divergence is infinite); a reference that requires grad.
     """
     _check("logits", logits)
     _check("reference", reference, logits.shape)
@@ -199,10 +207,11 @@ def kl(
 
 @torch.no_grad()
 def draw(logits: Tensor, draws: int = 1, *, seed: int, temperature: float = 1.0, mask: Tensor | None = None) -> Tensor:
-    """`draws` tokens of each row of `logits` `[N, V]` or `[B, T, V]` at a temperature: int64 `[N, draws]` or `[B, T, draws]`, ascending in each row, the same on every machine.
+    """Draws `draws` tokens from each row of `logits` `[N, V]` or `[B, T, V]` at a temperature.
 
-    Stratified: the expectation is that of independent draws, the variance never larger. The draws of a row hang on `seed` and the row's number alone:
-    another seed for every call.
+    The result is int64 `[N, draws]` or `[B, T, draws]`, ascending in each row, and the same on every machine.
+    Draws are stratified: the expectation is that of independent draws, and the variance is never larger. The
+    draws of a row depend only on `seed` and the row's number: use another seed for every call.
 
     Raises `lockstep.Error`: a row with NaN, +∞ or nothing but −∞; `draws` outside of 1 to 1024.
     """

@@ -1,11 +1,13 @@
-"""Routing replay in models of transformers.
+"""Routing replay in models of the transformers library.
 
-    with torch.no_grad(), lockstep.moe.record(model) as taken:      # R2; for R3 lockstep.routing.trace(ids, experts) of the rollout engine's
+    # R2; for R3, use lockstep.routing.trace(ids, experts) of the rollout engine's ids instead.
+    with torch.no_grad(), lockstep.moe.record(model) as taken:
         model(tokens)
     with lockstep.moe.replay(model, taken.trace()):
         loss(model(tokens).logits).backward()
 
-Routers stay the model's: their weights are replaced, by `lockstep.routing.gates` of their own live logits.
+The model keeps its routers; only the weights that they return are replaced, by `lockstep.routing.gates` of
+their own live logits.
 """
 
 from __future__ import annotations
@@ -22,7 +24,7 @@ from .routing import Router, RoutingTrace, entries, gates_of_trace, trace
 
 __all__ = ["Routers", "record", "replay"]
 
-# Routers that return (logits, weights, ids), by class; they have `top_k` and `weight`.
+# Routers that return (logits, weights, ids), by class name; they have `top_k` and `weight`.
 _SOFTMAX = {
     "FlexOlmoTopKRouter", "GptOssTopKRouter", "MellumTopKRouter", "MiniMaxTopKRouter", "MixtralTopKRouter", "OlmoeTopKRouter", "Qwen2MoeTopKRouter",
     "Qwen3MoeTopKRouter", "Qwen3NextTopKRouter", "Qwen3OmniMoeTalkerTextTopKRouter", "Qwen3OmniMoeTextTopKRouter",
@@ -42,7 +44,7 @@ def _sigmoid_router(module: Any) -> Router:
 
 
 def _routers(model: Any) -> list[Any]:
-    """The routers of a model in the order of its layers."""
+    """Returns the routers of a model in the order of its layers."""
     found, unknown = [], set()
     for module in model.modules():
         name = type(module).__name__
@@ -57,16 +59,18 @@ def _routers(model: Any) -> list[Any]:
 
 
 class Routers:
-    """What the routers of a model chose within `record` or `replay`."""
+    """The choices of a model's routers within `record` or `replay`."""
 
     def __init__(self, modules: list[Any]) -> None:
         self.modules = modules
         self.ids: list[list[Tensor]] = [[] for _ in modules]
 
     def trace(self) -> RoutingTrace:
-        """The experts that ran, in the order in which the routers saw the tokens: `[B, T]` row by row, forward after forward.
+        """Returns the experts that ran, in the order in which the routers saw the tokens.
 
-        Raises `lockstep.Error`: nothing ran, or some layers ran other tokens than others.
+        Batches `[B, T]` are in row order, one forward after the other.
+
+        Raises `lockstep.Error`: nothing ran, or layers ran different tokens.
         """
         if not all(self.ids):
             raise error("model", " ran no token through its routers: call it within the block")
@@ -83,7 +87,7 @@ def _experts(module: Any) -> int:
 
 @contextmanager
 def _within(modules: list[Any], choose: Any) -> Iterator[Routers]:
-    """Calls `choose(layer, logits, router, bias)` in each router; None leaves what the model's own chose."""
+    """Calls `choose(layer, logits, router, bias)` in each router; None keeps the model's own choice."""
     found = Routers(modules)
     handles, wrapped = [], []
 
@@ -125,21 +129,24 @@ def _within(modules: list[Any], choose: Any) -> Iterator[Routers]:
 
 
 def record(model: Any) -> AbstractContextManager[Routers]:
-    """Within the block, writes down which experts the routers of a model of transformers choose: `with record(model) as taken: …; taken.trace()`.
+    """Records which experts the routers of a transformers model choose within the block.
 
-    Nothing else changes. Forwards follow each other in the trace; a layer that gradient checkpointing runs again would be written twice.
+    Use it as `with record(model) as taken: …; taken.trace()`. Nothing else changes. Consecutive forwards
+    follow each other in the trace; a layer that gradient checkpointing runs again would be recorded twice.
 
-    Raises `lockstep.Error`: a model without routers, or with routers of a class that is not known here.
+    Raises `lockstep.Error`: a model without routers, or with routers of an unknown class.
     """
     return _within(_routers(model), lambda *_: None)
 
 
 def replay(model: Any, recorded: RoutingTrace, *, mask: Tensor | None = None) -> AbstractContextManager[Routers]:
-    """Within the block, the routers of a model of transformers run the experts of a trace, with weights from their own live logits.
+    """Makes the routers of a transformers model run the experts of a trace within the block.
 
-    Tokens of `recorded` are those of a forward, `[B, T]` row by row, padding included (`RoutingTrace.append_padding`, or `append_absent`, where the
-    router chooses for itself as it does for tokens whose `mask` `[B·T]` is 0). Load-balance losses of the model see its logits as ever. Gradient checkpointing may
-    run layers again. A `torch.compile`d model must be compiled within the block.
+    Weights come from the routers' own live logits. The tokens of `recorded` are those of a forward, `[B, T]`
+    in row order, padding included: add it with `RoutingTrace.append_padding`, or with `append_absent`, where
+    the router chooses for itself as it does for tokens whose `mask` `[B·T]` is 0. The model's load-balance
+    losses see its logits as before. Gradient checkpointing may run layers again. A `torch.compile`d model
+    must be compiled within the block.
 
     Raises `lockstep.Error`: as `record`; a trace of other layers, experts or tokens.
     """

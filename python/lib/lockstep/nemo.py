@@ -1,15 +1,19 @@
-"""NeMo RL on Lockstep: a `LossFunction` in the place of its `ClippedPGLossFn`.
+"""NeMo RL on Lockstep: a `LossFunction` that replaces its `ClippedPGLossFn`.
 
     import lockstep.nemo
-    lockstep.nemo.patch()              # before nemo_rl.algorithms.grpo.setup; or pass ClippedPGLossFn(cfg) as `loss_fn` yourself
+    # Before nemo_rl.algorithms.grpo.setup; or pass ClippedPGLossFn(cfg) as `loss_fn` yourself.
+    lockstep.nemo.patch()
 
-The loss is of NeMo RL's own keys (`loss_fn.*`: clipping, CISPO, sequence ratios, KL, importance-sampling correction, VAPO's likelihood term).
-`patch("<recipe>")`, or `ClippedPGLossFn(cfg, recipe="<recipe>")`, takes a recipe's loss, KL included, and `"file"` the one in the TOML file that
-`LOCKSTEP_RECIPE` names; correction, `token_level_loss` and the denominators `global_valid_toks`, `global_valid_seqs` stay those of the
-configuration. Entropy and value terms are refused: NeMo RL passes no entropy, and its critic has a loss of its own.
+The loss follows NeMo RL's own keys (`loss_fn.*`: clipping, CISPO, sequence ratios, KL, importance-sampling
+correction, VAPO's likelihood term). `patch("<recipe>")`, or `ClippedPGLossFn(cfg, recipe="<recipe>")`, uses a
+recipe's loss, KL included, and `"file"` the one in the TOML file named by `LOCKSTEP_RECIPE`; correction,
+`token_level_loss` and the denominators `global_valid_toks`, `global_valid_seqs` still follow the
+configuration. Entropy and value terms are refused: NeMo RL passes no entropy, and its critic has its own
+loss.
 
-The object goes to the policy's workers by pickle: Lockstep must be installed in their environment too. Metrics have NeMo RL's names and
-denominators; `js_divergence_error`, `is_oob_ratio`, the clamped ratio's and, of sequences, `sampling_importance_ratio` are left out.
+The object is pickled to the policy's workers: Lockstep must be installed in their environment too. Metrics
+have NeMo RL's names and denominators; `js_divergence_error`, `is_oob_ratio`, the clamped ratio's metrics and,
+for sequences, `sampling_importance_ratio` are left out.
 
 Written against NeMo RL at 7ea279ab (`nemo_rl/algorithms/loss/interfaces.py`, `loss_functions.py`).
 """
@@ -36,7 +40,7 @@ _HOST = Host(
     },
     {"loss": frozenset({"cu_seqlens", "cu_groups", "loss_mask", "logp", "logp_old", "logp_ref", "logp_rollout", "counts"})},
 )
-# NeMo RL's keys of the loss, and their defaults.
+# NeMo RL's loss keys and their defaults.
 DEFAULTS: dict[str, Any] = {
     "disable_ppo_ratio": False,
     "token_level_loss": True,
@@ -58,7 +62,7 @@ DEFAULTS: dict[str, Any] = {
     "use_cispo": False,
     "positive_example_nll_weight": 0.0,
 }
-# What NeMo RL refuses together.
+# Combinations that NeMo RL refuses.
 _TOGETHER = {
     "disable_ppo_ratio": "it has no ratio to clip",
     "force_on_policy_ratio": "its ratio is 1",
@@ -72,12 +76,12 @@ def _key(cfg: Any, key: str) -> Any:
 
 
 def settings(keys: Mapping[str, Any]) -> dict[str, Any]:
-    """The recipe of what NeMo RL's keys say of the policy term."""
+    """Translates NeMo RL's keys for the policy term to a recipe."""
     # No ratio is below 0.
     low, high = min(keys["ratio_clip_min"], 1.0), keys["ratio_clip_max"]
     out: dict[str, Any] = {"extends": "nemo", "ratio.on_policy": keys["force_on_policy_ratio"]}
     if keys["use_cispo"]:
-        # The bounds of the weight itself.
+        # Bounds of the weight itself.
         out["gate"] = {"kind": "cispo", "low": 1.0 - low, "high": 1.0 + high}
     elif keys["disable_ppo_ratio"] and not keys["force_on_policy_ratio"]:
         out["gate"] = {"kind": "reinforce"}
@@ -91,7 +95,7 @@ def settings(keys: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def kl(keys: Mapping[str, Any]) -> dict[str, Any] | None:
-    """The recipe of the KL term, which is one of its own."""
+    """Returns the recipe of the KL term, which is separate; None without one."""
     if keys["use_kl_in_reward"] or not keys["reference_policy_kl_penalty"]:
         return None
     weighted = "through_ratio" if keys["use_on_policy_kl_approximation"] else "score"
@@ -103,7 +107,7 @@ def kl(keys: Mapping[str, Any]) -> dict[str, Any] | None:
 
 
 def correction(keys: Mapping[str, Any]) -> dict[str, Any]:
-    """`[correction]`: importance weights of the sampler, and their truncation."""
+    """Returns the `[correction]` table: importance weights for the sampler, and their truncation."""
     kind, own = keys["truncated_importance_sampling_type"], {"denominator": "before"}
     own["level"] = "sequence" if keys["sequence_level_importance_ratios"] else "token"
     band = {"low": keys["truncated_importance_sampling_ratio_min"] or 0.0, "high": keys["truncated_importance_sampling_ratio"]}
@@ -114,7 +118,7 @@ def correction(keys: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _checked(keys: dict[str, Any]) -> dict[str, Any]:
-    """The keys, if they go together; what does not is NeMo RL's to say."""
+    """Returns the keys if they go together; raises for combinations that NeMo RL refuses."""
 
     def refuse(key: str, why: str) -> None:
         raise Error(f"loss_fn.{key} is {keys[key]!r}: {why}")
@@ -141,9 +145,12 @@ def _checked(keys: dict[str, Any]) -> dict[str, Any]:
 
 
 class ClippedPGLossFn:
-    """NeMo RL's `ClippedPGLossFn`: the same arguments, and `recipe`, a name; called as NeMo RL's protocol `LossFunction` says.
+    """NeMo RL's `ClippedPGLossFn`, with the same arguments plus the name `recipe`.
 
-    Raises `lockstep.Error`: keys that do not go together; a live value that is no number (`argument`, `index`).
+    It is called as NeMo RL's protocol `LossFunction` requires.
+
+    Raises `lockstep.Error`: keys that do not go together; a live value that is not a number (`argument`,
+    `index`).
     """
 
     def __init__(self, cfg: Any, use_fused_linear_logprobs: bool = False, recipe: str = "") -> None:
@@ -152,7 +159,7 @@ class ClippedPGLossFn:
         self.keys = _checked({key: _key(cfg, key) for key in DEFAULTS})
         self.use_fused_linear_logprobs, self.recipe = use_fused_linear_logprobs, recipe
         self.by_tokens = self.keys["token_level_loss"]
-        # NeMo RL reads these of a loss.
+        # Attributes that NeMo RL reads from a loss.
         self.loss_type = LossType.TOKEN_LEVEL if self.by_tokens else LossType.SEQUENCE_LEVEL
         self.input_type = LossInputType.LOGPROB
         self.reference_policy_kl_penalty = 0 if self.keys["use_kl_in_reward"] else self.keys["reference_policy_kl_penalty"]
@@ -180,7 +187,11 @@ class ClippedPGLossFn:
         global_valid_toks: Tensor,
         **_: Any,
     ) -> tuple[Tensor, dict[str, Any]]:
-        """Loss and metrics: log-probabilities `[B, T-1]`, `data` of `[B, T]` and `[B]`, counts of the whole batch."""
+        """Returns loss and metrics.
+
+        Log-probabilities are `[B, T-1]`, `data` holds `[B, T]` and `[B]`, and the counts are those of the
+        whole batch.
+        """
         keys, logp = self.keys, next_token_logprobs.float()
         samples = data["sample_mask"].bool()
         mask = data["token_mask"][:, 1:].bool() & samples[:, None]
@@ -196,13 +207,13 @@ class ClippedPGLossFn:
         if "logp_rollout" in reads:
             columns["logp_rollout"] = sampler
         out = sums(own, credit, logp=logp, logp_old=old, **columns, **batch)
-        # A batch without a live token is 0, as NeMo RL's.
+        # The loss of a batch without a live token is 0, as in NeMo RL.
         tokens, sequences = global_valid_toks + 1e-8, global_valid_seqs + 1e-8
         counted = tokens if self.by_tokens else sequences
         loss, penalty, likelihood = out.loss / counted, 0.0, 0.0
         term = None if self.recipe else kl(keys)
         if term is not None:
-            # Unfiltered where the sampler filters; and rejections spare it.
+            # The KL term uses unfiltered log-probabilities if the sampler filters, and ignores rejections.
             curr = data.get("curr_logprobs_unfiltered", logp).float()
             towards = sampler if keys["use_on_policy_kl_approximation"] else curr.detach()
             value = self._alone(term, 0.0, logp=curr, logp_old=towards, logp_ref=_reference(data), **batch) / counted
@@ -223,11 +234,11 @@ class ClippedPGLossFn:
         }
 
     def _alone(self, term: dict[str, Any], advantage: float, *, logp: Tensor, **columns: Any) -> Tensor:
-        """A term of its own, with one advantage for all."""
+        """Computes a separate term, with the same advantage for every token."""
         return sums(self._summed(term), _flat(logp, advantage), logp=logp, **columns).loss
 
     def _said(self, out: Any, logp: Tensor, old: Tensor, sampler: Tensor, mask: Tensor, tokens: Any) -> dict[str, float]:
-        """What NeMo RL logs beside the loss: sums over this micro-batch's tokens, over the whole batch's count."""
+        """Returns NeMo RL's other metrics: the micro-batch's token sums over the whole batch's count."""
         of = metrics(out.stats)
         share = mask.sum().item() / float(tokens)
 
@@ -235,7 +246,7 @@ class ClippedPGLossFn:
             return (torch.where(mask, values.double(), 0.0).sum() / tokens).item()
 
         def apart(first: Tensor, second: Tensor) -> float:
-            # k3 of the first's samples, measured.
+            # The KL estimate on the first policy's samples, as a metric.
             own = {"extends": "nemo", "kl": {"estimator": self.keys["reference_policy_kl_type"], "coef": 0.0}}
             columns = dict(logp=first, logp_old=first, logp_ref=second, loss_mask=mask)
             return metrics(sums(self._summed(own), _flat(first, 0.0), **columns).stats)["kl_ref_mean"] * share
@@ -266,7 +277,7 @@ def _reference(data: Mapping[str, Any]) -> Tensor:
 
 
 def patch(name: str = "") -> None:
-    """Puts our loss in the place of NeMo RL's in `nemo_rl.algorithms.grpo` of this process; `name`: a recipe's."""
+    """Replaces NeMo RL's loss in `nemo_rl.algorithms.grpo` of this process; `name`: a recipe to use."""
     import nemo_rl.algorithms.grpo as grpo
 
     replace(grpo, "ClippedPGLossFn", partial(ClippedPGLossFn, recipe=name))

@@ -1,13 +1,14 @@
 """OpenRLHF on Lockstep: its `PolicyLoss`, with the maths of a recipe.
 
-OpenRLHF has no hook for a loss. `patch` puts ours in the place of its `PolicyLoss`, in Ray's workers too:
+OpenRLHF has no hook for a loss. `patch` replaces its `PolicyLoss` with ours, also in Ray's workers:
 
     ray job submit --runtime-env-json '{"worker_process_setup_hook": "lockstep.openrlhf.patch"}' -- python -m openrlhf.cli.train_ppo_ray …
 
-`lockstep.openrlhf.patch` keeps OpenRLHF's own keys (`--actor.eps_clip_low_high`, `--actor.dual_clip`, `--actor.policy_loss_type`,
-`--algo.advantage.is_correction_*`). `lockstep.openrlhf.patch:<recipe>` takes a recipe's loss, and `lockstep.openrlhf.patch:file` the one in the
-TOML file that `LOCKSTEP_RECIPE` names; the denominators and the correction stay those of OpenRLHF's keys. KL, entropy bonus and value loss are
-terms that OpenRLHF adds itself: a recipe that has one is refused, and the message names OpenRLHF's key.
+`lockstep.openrlhf.patch` keeps OpenRLHF's own keys (`--actor.eps_clip_low_high`, `--actor.dual_clip`,
+`--actor.policy_loss_type`, `--algo.advantage.is_correction_*`). `lockstep.openrlhf.patch:<recipe>` uses a
+recipe's loss, and `lockstep.openrlhf.patch:file` the one in the TOML file named by `LOCKSTEP_RECIPE`; the
+denominators and the correction still follow OpenRLHF's keys. OpenRLHF adds the KL, entropy and value terms
+itself: a recipe with one of them is refused, and the message names OpenRLHF's key.
 
 Written against OpenRLHF at 3c3be623 (`openrlhf/models/loss.py`, `openrlhf/trainer/ray/ppo_actor.py`).
 """
@@ -42,12 +43,12 @@ _MODULE = "openrlhf.models.loss"
 
 
 def settings(loss: PolicyLoss) -> dict[str, Any]:
-    """The recipe of what a `PolicyLoss` was made with, but for its correction."""
+    """Translates the arguments of a `PolicyLoss`, except its correction, to a recipe."""
     out: dict[str, Any] = {"extends": "openrlhf", "gate.clip_ratio_low": loss.clip_eps_low, "gate.clip_ratio_high": loss.clip_eps_high}
     if loss.dual_clip is not None:
         out["gate.clip_ratio_c"] = loss.dual_clip
     if loss.policy_loss_type == "gspo":
-        # The ratio of a sequence is not clamped, and differentiated as it is.
+        # The sequence ratio is not clamped, and is differentiated as it is.
         out |= {"extends": "openrlhf_gspo", "ratio.guard": "none", "ratio.gradient": "mean"}
     elif loss.policy_loss_type != "ppo":
         raise Error(f"policy_loss_type is {loss.policy_loss_type!r}: expected ppo or gspo")
@@ -55,7 +56,7 @@ def settings(loss: PolicyLoss) -> dict[str, Any]:
 
 
 def correction(kind: str, band: Any) -> dict[str, Any]:
-    """`[correction]` of a vllm_is_correction_type and its two thresholds."""
+    """Returns the `[correction]` table for a vllm_is_correction_type and its two thresholds."""
     if band is None or len(band) != 2:
         raise Error(f"vllm_is_truncated_threshold (--algo.advantage.is_correction_threshold) is {band!r}: expected two numbers")
     low, high = map(float, band)
@@ -68,11 +69,12 @@ def correction(kind: str, band: Any) -> dict[str, Any]:
 class PolicyLoss(nn.Module):
     """OpenRLHF's `PolicyLoss`: the same arguments, the same four results.
 
-    Raises `lockstep.Error`: an argument outside of its domain; a live log-probability or advantage that is no number (`argument`, `index`).
+    Raises `lockstep.Error`: an argument outside of its domain; a live log-probability or advantage that is
+    not a number (`argument`, `index`).
     """
 
     recipe = ""
-    """Name of the recipe; empty: OpenRLHF's own keys."""
+    """Name of the recipe; empty to use OpenRLHF's own keys."""
 
     def __init__(
         self,
@@ -88,7 +90,7 @@ class PolicyLoss(nn.Module):
         super().__init__()
         self.clip_eps_low, self.clip_eps_high, self.dual_clip = clip_eps_low, clip_eps_high, dual_clip
         self.policy_loss_type = policy_loss_type
-        # Of a ratio of sequences the loss is a mean of each sequence's.
+        # With a sequence-level ratio, the loss is a mean of per-sequence losses.
         self.token_level_loss = token_level_loss and policy_loss_type != "gspo"
         self.enable_vllm_is_correction = enable_vllm_is_correction
         self.vllm_is_truncated_threshold = vllm_is_truncated_threshold
@@ -113,7 +115,10 @@ class PolicyLoss(nn.Module):
         batch_num_tokens: float | Tensor | None = None,
         global_batch_size: float | Tensor | None = None,
     ) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
-        """Loss, fraction of clipped tokens, mean of old − new, and with a correction mean of sampler − old; tensors `[B, T]`."""
+        """Returns loss, clipped fraction, mean of old − new, and with a correction the mean of sampler − old.
+
+        The clipped fraction is a fraction of tokens. Tensors are `[B, T]`.
+        """
         mask = torch.ones_like(log_probs, dtype=torch.bool) if action_mask is None else action_mask.bool()
         credit, reference, vllm_kl = Credit(advantage=advantages, per_token=True), old_log_probs, None
         if self.enable_vllm_is_correction:
@@ -127,7 +132,7 @@ class PolicyLoss(nn.Module):
                 credit.weights, credit.loss_mask = made.weights, made.loss_mask
                 vllm_kl = mean(rollout_log_probs - old_log_probs, mask).float()
         rest = {} if rollout_log_probs is None else {"logp_rollout": rollout_log_probs}
-        # Sequences that a rejection emptied count as they did before it.
+        # Sequences that a rejection emptied still count.
         count, of_batch = mask.sum(), batch_num_tokens
         if not self.token_level_loss:
             count, of_batch = (mask.sum(dim=-1) > 0).sum(), global_batch_size
@@ -138,7 +143,10 @@ class PolicyLoss(nn.Module):
 
 
 class _Patched(MetaPathFinder):
-    """Replaces the class as soon as its module has run: importing OpenRLHF for it would bring deepspeed into vLLM's workers."""
+    """Replaces the class once its module has run.
+
+    Importing OpenRLHF here would load deepspeed in vLLM's workers.
+    """
 
     def __init__(self, by: type) -> None:
         self.by = by
@@ -160,7 +168,7 @@ class _Patched(MetaPathFinder):
 
 
 def patch(name: str = "") -> None:
-    """Puts our `PolicyLoss` in the place of OpenRLHF's in this process, now or when it is imported; `name`: a recipe's."""
+    """Replaces OpenRLHF's `PolicyLoss` in this process, now or on its import; `name`: a recipe to use."""
     by = type("PolicyLoss", (PolicyLoss,), {"recipe": name, "__module__": __name__})
     sys.meta_path[:] = [finder for finder in sys.meta_path if not isinstance(finder, _Patched)]
     if _MODULE not in sys.modules:

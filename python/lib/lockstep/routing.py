@@ -1,4 +1,4 @@
-"""Routing replay of mixture-of-experts models: run the experts again that ran in the rollout (R3) or for the old policy (R2).
+"""Routing replay of mixture-of-experts models: reruns the experts of the rollout (R3) or old policy (R2).
 
 >>> import torch, lockstep.routing
 >>> scores = torch.tensor([[1.0, 2.0, 0.5, -1.0]], requires_grad=True)
@@ -9,8 +9,9 @@
 >>> scores.grad
 tensor([[ 0.2350,  0.0000, -0.2350,  0.0000]])
 
-`lockstep.moe` does it in a model of transformers. Only the selection is replayed: weights come from the live scores, and so their gradient reaches the router. Tensors of torch, on a CPU, CUDA or
-ROCm: they are computed on where they are. docs/routing.md has the formulas.
+`lockstep.moe` applies it to a transformers model. Only the selection is replayed: weights come from the live
+scores, so their gradient reaches the router. Tensors are torch's, on a CPU, CUDA or ROCm, and the computation
+runs on their device. docs/routing.md has the formulas.
 """
 
 from __future__ import annotations
@@ -32,19 +33,21 @@ __all__ = ["Router", "RoutingTrace", "balance_loss", "gate_kl", "gates", "mismat
 
 
 class Router(NamedTuple):
-    """How scores become weights."""
+    """The rule that turns scores into weights."""
 
     top_k: int
-    """Experts that run, at most 32 (of at most 512)."""
+    """Experts that run per token, at most 32 (of at most 512)."""
     kind: str = "softmax_chosen"
-    """`softmax_chosen` (Qwen3 with `norm_topk_prob`, Mixtral), `softmax_all` (without it), `sigmoid_normalized` (DeepSeek-V3), `sigmoid` (without
-    `norm_topk_prob`), `sqrt_softplus` (DeepSeek-V4)."""
+    """One of `softmax_chosen` (Qwen3 with `norm_topk_prob`, Mixtral), `softmax_all` (without it),
+    `sigmoid_normalized` (DeepSeek-V3), `sigmoid` (without `norm_topk_prob`) and `sqrt_softplus`
+    (DeepSeek-V4).
+    """
     scale: float = 1.0
     """Factor of all weights, `routed_scaling_factor`."""
     groups: int = 1
-    """Groups of experts, `n_group`."""
+    """Number of groups of experts, `n_group`."""
     top_groups: int = 1
-    """Groups that experts are taken from, `topk_group`."""
+    """Number of groups that experts are chosen from, `topk_group`."""
 
 
 @lru_cache(maxsize=64)
@@ -53,14 +56,14 @@ def native_router(experts: int, router: Router) -> _native.Router:
 
 
 def _array(values: Any) -> Any:
-    """Integers or floats on the host, of NumPy."""
+    """Converts integers or floats to a NumPy array on the host."""
     import numpy
 
     return values.detach().cpu().numpy() if isinstance(values, Tensor) else numpy.asarray(values)
 
 
 def _place(values: Any, type_: str) -> tuple[Any, tuple[int, int]]:
-    """An array on the host in a type, and where it is."""
+    """Returns an array on the host in a given type, with its address and length."""
     import numpy
 
     array = numpy.ascontiguousarray(_array(values), dtype=type_)
@@ -68,11 +71,13 @@ def _place(values: Any, type_: str) -> tuple[Any, tuple[int, int]]:
 
 
 def trace(ids: Any, experts: int) -> RoutingTrace:
-    """A trace of `ids`, integers `[tokens, layers, top_k]` of NumPy or torch as a rollout engine returns them, −1 where a record is missing.
+    """Makes a trace of a rollout engine's `ids`, integers `[tokens, layers, top_k]` of NumPy or torch.
 
-    They are copied, a byte each up to 256 experts. An engine that returns a token less owes an absent one: `append_absent(1)`.
+    −1 marks a missing record. The ids are copied, to a byte each for up to 256 experts. If an engine returns
+    one token less, append an absent one: `append_absent(1)`.
 
-    Raises `lockstep.Error`: an id that is no expert (index), an expert twice in a record, a record that is missing in part (token, layer, entry).
+    Raises `lockstep.Error`: an id that is not an expert (index), an expert twice in a record, a partly
+    missing record (token, layer, entry).
     """
     array = _array(ids)
     if array.dtype.kind not in "iu":
@@ -83,12 +88,12 @@ def trace(ids: Any, experts: int) -> RoutingTrace:
 
 
 def _entries(ids: Tensor, experts: int) -> Tensor:
-    """Ids in 16 bits, −1 = missing; what is no expert is one too many, so that the op refuses it."""
+    """Converts ids to 16 bits, −1 = missing; invalid ids become `experts`, which the op refuses."""
     return torch.where((ids < -1) | (ids >= experts), experts, ids).to(torch.int16)
 
 
 def entries(recorded: RoutingTrace, device: Any) -> Tensor:
-    """The entries of a trace `[tokens, layers, top_k]` as a tensor, uint8 or the bits of uint16."""
+    """Returns the entries of a trace `[tokens, layers, top_k]` as a tensor, uint8 or the bits of uint16."""
     shape = (recorded.tokens, recorded.layers, recorded.top_k)
     type_ = torch.uint8 if recorded.experts <= 256 - (recorded.top_k == 1) else torch.int16
     if not recorded.tokens:
@@ -96,12 +101,13 @@ def entries(recorded: RoutingTrace, device: Any) -> Tensor:
     return torch.frombuffer(bytearray(recorded.entries), dtype=type_).view(shape).to(device)
 
 
-# One signature for all: `ids` are integers [T, K], or entries of a trace [T, layers, K] of which `layer` is taken.
+# One signature for both: `ids` are integers [T, K], or entries of a trace [T, layers, K], of which `layer` is
+# used.
 def _gating(
     scores: Tensor, ids: Tensor | None, mask: Tensor | None, bias: Tensor | None,
     layer: int, top_k: int, kind: str, scale: float, groups: int, top_groups: int,
 ) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
-    """Weights, experts and whether a row was replayed."""
+    """Returns weights, experts, and whether each row was replayed."""
     rows, experts = scores.shape
     new = scores.new_empty
     weights, alarm, replayed = new(rows, top_k), new(rows, dtype=torch.int32), new(rows, dtype=torch.int32)
@@ -130,7 +136,7 @@ def _shapes(scores, ids, mask, bias, layer, top_k, *router):
 def _gating_gradient(
     scores: Tensor, chosen: Tensor, weights: Tensor, coef: Tensor, top_k: int, kind: str, scale: float, groups: int, top_groups: int
 ) -> Tensor:
-    """dL/dscores from dL/dweights."""
+    """Returns dL/dscores from dL/dweights."""
     gradient, alarm = torch.empty_like(scores), scores.new_empty(scores.shape[0], dtype=torch.int32)
     launch(
         _native.gating_backward, native_router(scores.shape[1], Router(top_k, kind, scale, groups, top_groups)),
@@ -168,13 +174,15 @@ def gates(
     bias: Tensor | None = None,
     mask: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:
-    """Weights `[T, top_k]` (float32) and experts `[T, top_k]` (int64) of router scores `[T, E]`.
+    """Computes weights `[T, top_k]` (float32) and experts `[T, top_k]` (int64) from router scores `[T, E]`.
 
-    `ids` are integers `[T, top_k]`: the experts to run, with weights from the live scores; −1 throughout a row, or 0 in `mask` `[T]`, lets the router
-    choose; without `ids` it chooses everywhere. `bias` `[E]` takes part in the choice alone. The rest is as in `Router`. The gradient of the
-    weights goes to the scores, in closed form; the choice has none.
+    `ids`, integers `[T, top_k]`, are the experts to run, with weights from the live scores. The router
+    chooses in rows of −1, in rows with 0 in `mask` `[T]`, and everywhere without `ids`. `bias` `[E]`
+    affects only the choice. The other arguments are as in `Router`. The gradient of the weights goes to the
+    scores, in closed form; the choice has none.
 
-    Raises `lockstep.Error`: shapes; a score that is not finite (index); an id that is no expert, or twice in a row; a bias that requires grad.
+    Raises `lockstep.Error`: wrong shapes; a score that is not finite (index); an id that is not an expert, or
+    occurs twice in a row; a bias that requires grad.
     """
     check_shape("scores", scores, None, None)
     if ids is not None:
@@ -186,7 +194,7 @@ def gates(
 def gates_of_trace(
     scores: Tensor, recorded: Tensor | None, layer: int, router: Router, bias: Tensor | None = None, mask: Tensor | None = None
 ) -> tuple[Tensor, Tensor]:
-    """`gates` of the `entries` of a trace with several layers, of which `layer` is run."""
+    """Like `gates`, for the `entries` of a trace with several layers, using layer `layer`."""
     return _replayed(scores.float().contiguous(), recorded, mask, bias, layer, *router)[:2]
 
 
@@ -212,7 +220,11 @@ _balance = operator(
 
 
 def balance_loss(scores: Tensor, load: Tensor, coef: float) -> Tensor:
-    """The load-balance loss coef · E Σ f P of scores `[T, E]`, P the mean of their softmax, with the loads f `[E]` of a trace (`RoutingTrace.load`)."""
+    """Computes the load-balance loss coef · E Σ f P of scores `[T, E]`.
+
+    P is the mean of the scores' softmax, and `load` holds f `[E]`, the loads of a trace
+    (`RoutingTrace.load`).
+    """
     check_shape("scores", scores, None, None)
     check_shape("load", load, scores.shape[1])
     check_constant("load", load)
@@ -220,33 +232,38 @@ def balance_loss(scores: Tensor, load: Tensor, coef: float) -> Tensor:
 
 
 def mismatch(a: Any, b: Any) -> dict[str, Any]:
-    """How far two routings of the same tokens are apart, as sets: traces, or ids `[tokens, layers, top_k]`.
+    """Measures how far two routings of the same tokens differ, as sets.
 
-    `router_fraction` and `token_fraction` differ, `layers_per_token` of them, `overlap` of the experts (mean |A ∩ B| / K), and the counts `routers`,
-    `differing`, `tokens`, `tokens_differing`, `layers` (compared and differing, per layer). What has no record in either is left out.
+    `a` and `b` are traces, or ids `[tokens, layers, top_k]`.
+    The result has the fractions that differ, `router_fraction` and `token_fraction`; `layers_per_token` that
+    differ; `overlap` of the experts (mean |A ∩ B| / K); and the counts `routers`, `differing`, `tokens`,
+    `tokens_differing` and `layers` (compared and differing, per layer). Entries without a record in either
+    routing are left out.
 
     >>> import numpy as np, lockstep.routing
     >>> lockstep.routing.mismatch(np.array([[[0, 1], [2, 3]]]), np.array([[[1, 0], [2, 1]]]))["router_fraction"]
     0.5
     """
-    # How many experts there are, ids do not say: as many as they name, and as a record has.
+    # Ids do not state the number of experts: use as many as they name, and at least as many as a record has.
     pair = [of if isinstance(of, RoutingTrace) else trace(of, int(max(_array(of).max(initial=0) + 1, _array(of).shape[-1]))) for of in (a, b)]
     return pair[0].mismatch(pair[1])
 
 
 def gate_kl(a: RoutingTrace, a_weights: Any, b: RoutingTrace, b_weights: Any) -> dict[str, Any]:
-    """KL(a ‖ b) of weights `[tokens, layers, top_k]` in nats, over routers that ran the same experts: `mean`, `routers`, `left_out`, `layer_means`.
+    """Computes KL(a ‖ b) of weights `[tokens, layers, top_k]`, in nats.
 
-    Computed on the host: weights of a GPU are copied there.
+    It covers the routers that ran the same experts. The result has `mean`, `routers`, `left_out` and
+    `layer_means`. It is computed on the host: weights on a GPU are copied there.
     """
     kept = [_place(weights, "f4") for weights in (a_weights, b_weights)]
     return a.gate_kl(kept[0][1], b, kept[1][1])
 
 
 def replay_kl(recorded: RoutingTrace, scores: Any, router: Router, bias: Any = None) -> dict[str, Any]:
-    """What a replay gives up against live scores `[tokens, layers, E]`, in nats: ln of the mass of the live choice over that of the record.
+    """Measures what a replay gives up against live scores `[tokens, layers, E]`, in nats.
 
-    Computed on the host: scores of a GPU are copied there.
+    The measure is ln of the mass of the live choice over that of the record. It is computed on the host:
+    scores on a GPU are copied there.
     """
     kept, of_bias = _place(scores, "f4"), None if bias is None else _place(bias, "f4")
     return recorded.replay_kl(native_router(recorded.experts, router), kept[1], None if of_bias is None else of_bias[1])

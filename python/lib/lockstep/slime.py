@@ -3,16 +3,20 @@
     --loss-type custom_loss --custom-loss-function-path lockstep.slime.loss
     --custom-advantage-function-path lockstep.slime.advantages:rloo
 
-`lockstep.slime.loss` reads slime's own keys (`--advantage-estimator`, `--eps-clip*`, `--use-kl-loss`, `--kl-loss-*`, `--use-unbiased-kl`,
-`--entropy-coef`, `--use-opsm`, `--use-tis`, `--tis-clip*`, `--use-rollout-logprobs`). `lockstep.slime.loss:<recipe>` takes a recipe's loss, KL and
-entropy terms included, and `:file` the recipe in the TOML file that `LOCKSTEP_RECIPE` names; denominators and `--use-tis` stay slime's. The
-denominators are those of `sum_of_sample_mean`, that slime passes: of tokens with `--calculate-per-token-loss`, else of each rollout.
+`lockstep.slime.loss` reads slime's own keys (`--advantage-estimator`, `--eps-clip*`, `--use-kl-loss`,
+`--kl-loss-*`, `--use-unbiased-kl`, `--entropy-coef`, `--use-opsm`, `--use-tis`, `--tis-clip*`,
+`--use-rollout-logprobs`). `lockstep.slime.loss:<recipe>` uses a recipe's loss, KL and entropy terms included,
+and `:file` the recipe in the TOML file named by `LOCKSTEP_RECIPE`; denominators and `--use-tis` still follow
+slime. The denominators are those of `sum_of_sample_mean`, which slime passes: per token with
+`--calculate-per-token-loss`, otherwise per rollout.
 
-`lockstep.slime.advantages:<recipe>` computes advantages from `raw_reward`, the rewards of the whole batch, in groups of
-`--n-samples-per-prompt`, for recipes whose advantages depend on rewards alone. Log-probabilities are computed by slime's own
-`get_log_probs_and_entropy`. Context parallelism is refused: a rank has parts of sequences there.
+`lockstep.slime.advantages:<recipe>` computes advantages from `raw_reward`, the rewards of the whole batch, in
+groups of `--n-samples-per-prompt`, for recipes whose advantages depend only on rewards. slime's own
+`get_log_probs_and_entropy` computes log-probabilities. Context parallelism is refused, because a rank would
+hold parts of sequences.
 
-Written against slime at 624b824a (`slime/backends/megatron_utils/loss.py`, `slime/utils/ppo_utils.py`, `slime/ray/rollout.py`).
+Written against slime at 624b824a (`slime/backends/megatron_utils/loss.py`, `slime/utils/ppo_utils.py`,
+`slime/ray/rollout.py`).
 """
 
 from __future__ import annotations
@@ -52,24 +56,24 @@ _CORRECTIONS = {None: "truncate", "vanilla_tis_function": "truncate", "icepop_fu
 
 
 def settings(args: Any) -> dict[str, Any]:
-    """The recipe of what slime's arguments say of the policy loss, but for its correction."""
+    """Translates slime's arguments for the policy loss, except its correction, to a recipe."""
     name, low = args.advantage_estimator, args.eps_clip
     high = low if args.eps_clip_high is None else args.eps_clip_high
     if name not in _ESTIMATORS:
         raise Error(f"--advantage-estimator is {name!r}: expected one of {', '.join(_ESTIMATORS)}")
     out: dict[str, Any] = {"extends": _ESTIMATORS[name]}
     if name == "cispo":
-        # slime's bounds are distances from 1, the recipe's are of the weight itself.
+        # slime's bounds are distances from 1; the recipe's are bounds of the weight itself.
         out |= {"gate.low": 1.0 - low, "gate.high": 1.0 + high}
     else:
         out |= {"gate.clip_ratio_low": low, "gate.clip_ratio_high": high}
         if args.eps_clip_c is not None:
             out["gate.clip_ratio_c"] = args.eps_clip_c
     if name == "gspo":
-        # Each token keeps its advantage; the ratio of the sequence is differentiated as it is.
+        # Each token keeps its advantage; the sequence ratio is differentiated as it is.
         out |= {"ratio.advantage": "own", "ratio.gradient": "mean"}
     if args.use_kl_loss:
-        # Clamped under one name alone.
+        # slime clamps under this name only.
         kind = args.kl_loss_type
         out |= {"kl.estimator": "k3" if kind == "low_var_kl" else kind, "kl.coef": args.kl_loss_coef}
         if kind == "low_var_kl":
@@ -84,7 +88,7 @@ def settings(args: Any) -> dict[str, Any]:
 
 
 def correction(args: Any) -> dict[str, Any] | None:
-    """`[correction]` of slime's arguments."""
+    """Returns the `[correction]` table for slime's arguments."""
     if not (args.use_tis or args.get_mismatch_metrics):
         return None
     path = args.custom_tis_function_path
@@ -95,7 +99,7 @@ def correction(args: Any) -> dict[str, Any] | None:
 
 
 def _of_sequences(per_sample: list[Tensor]) -> Tensor:
-    """Advantages of sequences, which the off-policy sequence mask needs."""
+    """Returns per-sequence advantages, which the off-policy sequence mask needs."""
     first = torch.stack([own[0] if len(own) else own.new_zeros(()) for own in per_sample])
     if any(bool((own != own[0]).any()) for own in per_sample if len(own)):
         raise Error("--use-opsm with an advantage for each token: Lockstep's off-policy sequence mask is for one of each sequence")
@@ -103,11 +107,14 @@ def _of_sequences(per_sample: list[Tensor]) -> Tensor:
 
 
 def loss(args: Any, batch: dict[str, Any], logits: Tensor, sum_of_sample_mean: Any, name: str = "") -> tuple[Tensor, dict[str, Tensor]]:
-    """slime's `policy_loss_function`: arguments, micro-batch (lists of tensors, one a sample), logits `[1, T, V]`, slime's reduction.
+    """slime's `policy_loss_function`.
 
-    Returns loss and metrics as slime adds them up. `pg_clipfrac` is a fraction of the micro-batch's tokens, where slime takes one of each sample's.
+    It takes slime's arguments, the micro-batch (lists with one tensor per sample), logits `[1, T, V]` and
+    slime's reduction. Returns loss and metrics, which slime adds up. `pg_clipfrac` is a fraction of the
+    micro-batch's tokens, where slime takes a fraction of each sample's.
 
-    Raises `lockstep.Error`: an argument of slime's that is not supported, by its name; a live value that is no number (`argument`, `index`).
+    Raises `lockstep.Error`: an unsupported argument of slime, by its name; a live value that is not a number
+    (`argument`, `index`).
     """
     from slime.backends.megatron_utils import loss as slimes
 
@@ -161,7 +168,7 @@ def loss(args: Any, batch: dict[str, Any], logits: Tensor, sum_of_sample_mean: A
         out = sums(own, credit, logp=logp, logp_old=old, loss_mask=mask, cu_seqlens=offsets, **columns)
         value, clipped = out.loss, metrics(out.stats)["clip_fraction"]
     else:
-        # Every rank's gradient goes through its model.
+        # The gradient of every rank must go through its model.
         value, clipped = 0 * logits.sum(), 0.0
     with torch.no_grad():
         logged = {"loss": value, "entropy_loss": sum_of_sample_mean(entropy), "ppo_kl": sum_of_sample_mean(old - logp)}
@@ -173,13 +180,16 @@ def loss(args: Any, batch: dict[str, Any], logits: Tensor, sum_of_sample_mean: A
 
 
 def _reads(own: Recipe) -> frozenset[str]:
-    """Columns that the loss needs; and the key of the off-policy sequence mask, where the recipe has it."""
+    """Returns the columns the loss reads, and the off-policy sequence mask's key if the recipe sets it."""
     columns = {column for column, _, call, required, _ in own.needs() if call == "loss"}
     return frozenset(columns | ({"mask.opsm_delta"} if "opsm_delta" in own.toml else set()))
 
 
 def _shares(batch: dict[str, Any], like: Tensor) -> Tensor | None:
-    """Each token's share where samples of one rollout have one denominator: own length over that of all; None where each has its own."""
+    """Returns each token's share if samples of one rollout share a denominator; None if each has its own.
+
+    The share is the sample's own length over the length of all samples of the rollout.
+    """
     sums_ = batch.get("rollout_mask_sums")
     if sums_ is None:
         return None
@@ -199,9 +209,12 @@ def _advantage_recipe(name: str, source: str) -> Recipe:
 
 
 def advantages(args: Any, rollout_data: dict[str, Any], name: str = "slime") -> None:
-    """Puts `advantages` and `returns`, lists of tensors of tokens, into `rollout_data`, from `raw_reward` and `partition`, this rank's places.
+    """Stores `advantages` and `returns`, lists of per-token tensors, in `rollout_data`.
 
-    Raises `lockstep.Error`: a recipe that reads more than rewards; rewards that are not whole groups of `--n-samples-per-prompt`.
+    They are computed from `raw_reward`; `partition` holds this rank's places in the batch.
+
+    Raises `lockstep.Error`: a recipe that reads more than rewards; rewards that are not whole groups of
+    `--n-samples-per-prompt`.
     """
     own = _advantage_recipe(name, file() if name == "file" else name)
     place = rollout_data["loss_masks"][0].device

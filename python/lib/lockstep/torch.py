@@ -1,4 +1,4 @@
-"""The loss as an operator of torch: differentiable, traced by `torch.compile` without a break, on a CPU, CUDA or ROCm.
+"""The loss as a torch operator on CPU, CUDA or ROCm: differentiable, no graph breaks under `torch.compile`.
 
 >>> import torch, lockstep.torch
 >>> logp = torch.tensor([[-0.5, -1.0], [-0.2, -2.0]], requires_grad=True)
@@ -28,12 +28,12 @@ from .faults import bounded, of_values, refused
 __all__ = ["Loss", "loss", "metrics"]
 
 _METRICS = tuple(_metrics(0, [], [0.0, 0.0]))
-# What a gradient goes to; the other columns that the loss of some recipe reads are constants.
+# Columns that receive a gradient; the other columns that some recipe's loss reads are constants.
 _ACTIVE = ("logp", "entropy", "values")
 _READ = {column for name in names() for column, _, call, *_ in _recipe(name).needs() if call == "loss"}
 _COLUMNS = tuple(name for name in COLUMNS if name in _READ and name not in _ACTIVE)
 _KNOWN = frozenset((*_ACTIVE, *_COLUMNS))
-# One argument a column: torch takes lists of tensors apart in Python, which costs more than the loss.
+# One argument per column: torch unpacks lists of tensors in Python, which costs more than the loss.
 _LIBRARY = torch.library.Library("lockstep", "DEF")
 _LIBRARY.define(
     "loss(str recipe, int group_size, bool per_token, bool metrics, Tensor logp, Tensor? entropy, Tensor? values, "
@@ -53,8 +53,9 @@ class _Fields(NamedTuple):
 class Loss(_Fields):
     """A loss that `backward` goes through.
 
-    `loss`: policy, KL and entropy terms, float32; its gradient goes to `logp` and, where the recipe has an entropy term, to `entropy`.
-    `coef`: dL/dlogp, of tokens; no gradient goes through it. `stats` is what `metrics` reads, and not for anything else.
+    `loss`: policy, KL and entropy terms, float32; its gradient goes to `logp` and, if the recipe has an
+    entropy term, to `entropy`. `coef`: dL/dlogp, per token; no gradient goes through it. `stats`: opaque
+    input for `metrics`.
     """
 
     __slots__ = ()
@@ -65,7 +66,10 @@ class Loss(_Fields):
         return self.loss.new_zeros(()) if self.value is None else self.value
 
     def check(self) -> None:
-        """Waits for a loss that was made with `wait=False`, and raises `lockstep.Error` where it met a bad value. Otherwise nothing is left to ask."""
+        """Waits for a loss made with `wait=False`, and raises `lockstep.Error` if it met a bad value.
+
+        After a call that waited, it does nothing.
+        """
         if self.pending is not None:
             self.pending()
 
@@ -82,7 +86,7 @@ def _stats(batch: Batch, results: Any) -> Tensor:
 
 
 def _losses(results: Any) -> list[Tensor]:
-    """Loss and, where there is one, value loss, which share memory with nothing."""
+    """Returns the loss and, if there is one, the value loss; they share memory with nothing."""
     if results.losses is not None:
         return [torch.scalar_tensor(loss, dtype=torch.float32) for loss in results.losses if loss is not None]
     return [results[name][0].float() for name in ("loss", "value_loss") if name in results]
@@ -94,7 +98,7 @@ def _operator(recipe, group_size, per_token, metrics, logp, entropy, values, *re
     batch = Batch(columns, group_size or None)
     results = _run(_read(recipe), "loss", batch, credit, metrics)
     policy, *value = _losses(results)
-    # Results must not share memory: the gradient keeps the workspace, what is rare is copied.
+    # Results must not share memory: the gradient keeps the workspace, and rare results are copied.
     rare = [results.get(name) for name in ("entropy_coef", "value_gradient")]
     rare = [logp.new_empty(0) if array is None else array.clone().view(logp.shape) for array in rare]
     stats = _stats(batch, results).clone() if metrics else logp.new_empty(0, dtype=torch.uint8)
@@ -119,7 +123,10 @@ def _shapes(recipe, group_size, per_token, metrics, logp, *rest):
 
 
 class _Differentiable(torch.autograd.Function):
-    """What `compute` makes of `logp`, or of `logp`, `entropy` and `values`: loss, value loss, constants; and a closed-form gradient for each."""
+    """Applies `compute` to `logp`, or to `logp`, `entropy` and `values`, and supplies closed-form gradients.
+
+    `compute` returns the outputs (loss, value loss, constants) and a gradient for each input.
+    """
 
     @staticmethod
     def forward(ctx, compute, *active):
@@ -131,7 +138,8 @@ class _Differentiable(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx, of_loss, of_value=None, *_):
-        # A second derivative is an error. torch's decorator takes longer than the gradient: only where one could come.
+        # A second derivative is an error. torch's decorator takes longer than the gradient, so it is used
+        # only where one is possible.
         if torch.is_grad_enabled():
             return _once(ctx, of_loss, of_value)
         saved = ctx.saved_tensors
@@ -155,11 +163,12 @@ def _with_gradient(recipe, group_size, per_token, metrics, logp, entropy, values
     return _Differentiable.apply(compute, logp, entropy, values)
 
 
-# Not `register_autograd`: that looks at every argument of the schema in Python, which costs more than the loss.
+# Not `register_autograd`: it inspects every argument of the schema in Python, which costs more than the loss.
 _LIBRARY.impl("loss", _with_gradient, "Autograd")
 
 
-# Losses on a CPU whose tensors are like the last call's, with a gradient of `logp` alone: what repeats is done in Rust.
+# Losses on a CPU whose tensors match an earlier call's, with a gradient for `logp` only: Rust does what
+# repeats.
 _PREPARED: dict[Any, Prepared] = {}
 
 
@@ -178,11 +187,12 @@ def _prepare(own: Recipe, credit: Credit, batch: Batch, columns: dict[str, Any],
 
 
 def _directly(own: Recipe, credit: Credit, group_size: int, metrics: bool, columns: dict[str, Any], wait: bool = True) -> Loss:
-    """The same without the dispatcher: a way through it with fifty arguments takes longer than the loss."""
+    """Computes the loss without the dispatcher, where a call with fifty arguments takes longer than the loss.
+    """
     logp, batch, results = columns["logp"], None, None
     alone = "entropy" not in columns and "values" not in columns
     active = (logp,) if alone else [columns.get(name) for name in _ACTIVE]
-    # An array of its own: views of a block cost as much as the rest of the call.
+    # A separate array: views of a block cost as much as the rest of the call.
     coef = torch.empty_like(logp, memory_format=torch.contiguous_format)
     few = alone and not metrics and logp.is_cpu
     key = few and (own, logp.shape, tuple(columns), group_size, credit.per_token, torch.get_num_threads())
@@ -211,7 +221,7 @@ def _directly(own: Recipe, credit: Credit, group_size: int, metrics: bool, colum
 
 
 def _or_nan(on_error: str, own: Recipe, credit: Credit, group_size: int, metrics: bool, columns: dict[str, Any]) -> Loss:
-    """The same, NaN where a value is refused."""
+    """Computes the loss, NaN if a value is refused."""
     if on_error != "nan":
         raise error("on_error", f" is {on_error!r}: expected 'raise' or 'nan'")
     try:
@@ -237,23 +247,27 @@ def loss(
     positive_logp: str = "error",
     **columns: Tensor | None,
 ) -> Loss:
-    """Loss of a batch, packed (`[N]` with `cu_seqlens`) or padded (`[B, T]`); `credit` is that of `lockstep.advantages`, or advantages of
-    your own, `[S]` or of tokens in the shape of `logp`.
+    """Computes the loss of a batch, packed (`[N]` with `cu_seqlens`) or padded (`[B, T]`).
 
-    Gradients go to `logp`, and to the columns `entropy` and `values` where the recipe has such a term; other columns are constants.
-    Under autocast every column is taken in float32, and so is the loss. Denominators that are not this batch's go in as column `counts`,
-    a tensor (int64, `[3]`: tokens, non-empty sequences, sequences), so that no number of a batch is compiled in. Without `metrics` the loss
+    `credit` is that of `lockstep.advantages`, or your own advantages, `[S]` or per token in the shape of
+    `logp`. Gradients go to `logp`, and to the columns `entropy` and `values` if the recipe has such a term;
+    other columns are constants. Under autocast, every column is converted to float32, and the loss is
+    float32. Pass denominators other than this batch's as column `counts`, a tensor (int64, `[3]`: tokens,
+    non-empty sequences, sequences), so that no number of a batch is compiled in. Without `metrics`, the loss
     of a large batch takes a third of the time.
 
-    With `wait=False` a GPU's call is launches on torch's current stream and nothing else, and `Loss.check` says later whether a value was bad; `metrics`
-    waits. A recipe with a rule for the host waits all the same, as do `on_error="nan"` and the loss in a graph of `torch.compile`.
+    With `wait=False`, a call on a GPU only launches on torch's current stream, and `Loss.check` reports later
+    whether a value was bad; `metrics` waits. A recipe with a rule that runs on the host waits anyway, as do
+    `on_error="nan"` and the loss in a graph of `torch.compile`.
 
-    `on_error="nan"`: where a value of the batch is refused, loss, gradients and metrics are NaN, and a warning says why, once a process: the other
-    ranks of a collective do not wait for one that raised. What the host does with a NaN gradient is the host's (verl leaves the step out). Not in
-    a graph of `torch.compile`, which catches no exception. `positive_logp="clamp"`: log-probabilities above 0, which are refused otherwise, are
-    taken as 0, and no gradient goes to them.
+    With `on_error="nan"`, if a value of the batch is refused, then loss, gradients and metrics are NaN, and a
+    warning gives the reason, once per process: other ranks in a collective do not hang on one that raised.
+    The trainer decides what to do with a NaN gradient (verl skips the step). Not available in a graph of
+    `torch.compile`, which catches no exception. With `positive_logp="clamp"`, log-probabilities above 0,
+    which are otherwise refused, become 0, and receive no gradient.
 
-    Raises `lockstep.Error`: a column that is missing or of another shape or type; a live value outside of its domain (`argument`, `index`).
+    Raises `lockstep.Error`: a column that is missing or has the wrong shape or type; a live value outside of
+    its domain (`argument`, `index`).
     """
     if isinstance(credit, Tensor):
         credit = Credit(advantage=credit, per_token=credit.shape == logp.shape and credit.dim() == 2)
@@ -266,7 +280,7 @@ def loss(
     for name in _ACTIVE:
         if name in columns and columns[name].dtype != torch.float32:
             columns[name] = columns[name].float()
-    # Whether something looks at what is dispatched.
+    # Whether anything observes dispatched calls.
     if not (torch.compiler.is_compiling() or torch._C._len_torch_dispatch_stack()):
         own = _recipe(recipe)
         if on_error == "raise":
@@ -286,11 +300,11 @@ def loss(
 
 
 def metrics(stats: Any) -> dict[str, float]:
-    """Metrics of a loss by name, from its `stats`; waits for its device."""
+    """Returns the metrics of a loss by name, from its `stats`; waits for its device."""
     stats = stats() if isinstance(stats, partial) else stats
     if stats is None or not stats.numel():
         raise error("stats", " is empty: the loss was asked for no metrics")
-    # The host's are finished; a device's are counts, sums and maxima.
+    # On the host they are final; from a device they are counts, sums and maxima.
     if stats.dtype == torch.float64:
         return dict(zip(_METRICS, stats.tolist()))
     bytes_ = stats.cpu()

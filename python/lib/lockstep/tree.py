@@ -1,4 +1,4 @@
-"""The prefix tree of each group's responses: who shares which tokens, what the nodes are worth, what single tokens earn (TEMPO).
+"""The prefix tree of each group's responses: shared tokens, node values, per-token advantages (TEMPO).
 
 >>> import lockstep.tree
 >>> ab, ac, de = [7, 8], [7, 9], [5, 6]
@@ -14,8 +14,8 @@ array([[ 0.1667,  0.5   ],
        [ 0.1667, -0.5   ],
        [-0.3333,  0.    ]], dtype=float32)
 
-Arrays are NumPy's or torch's, packed (`[N]` with `cu_seqlens`) or padded (`[B, T]`). Trees are built on the CPU: tensors of a GPU are copied there, and the
-results back. docs/trees.md has the method.
+Arrays are NumPy's or torch's, packed (`[N]` with `cu_seqlens`) or padded (`[B, T]`). Trees are built on the
+CPU: tensors on a GPU are copied there, and the results back. docs/trees.md describes the method.
 """
 
 from __future__ import annotations
@@ -29,60 +29,65 @@ from .columns import Batch, Column, NumPy, error, library
 
 __all__ = ["Node", "Tree", "prefix_tree"]
 
-# Results of sequences, and the types that the op writes.
+# Per-sequence results, and the types that the op writes.
 _RESULTS = {"order": "u4", "lcp": "u4", "value": "f8", "counted": "u4", "node": "u4", "parent": "u4", "leaf": "u4"}
 _NONE = 0xFFFF_FFFF
 
 
 class Node(NamedTuple):
-    """Where responses part, or one ends on the path of another."""
+    """A point where responses branch, or where one ends on the path of another."""
 
     depth: int
-    """Tokens that its responses share."""
+    """Number of tokens that its responses share."""
     value: float
-    """V: the (weighted) mean of their outcomes; NaN without any."""
+    """V: the (weighted) mean of their outcomes; NaN if there are none."""
     counted: int
-    """Responses with an outcome."""
+    """Number of responses with an outcome."""
     parent: int
-    """Index of the node above among the nodes; −1 at a root."""
+    """Index of the parent among the nodes; −1 at a root."""
     sequences: list[int]
     """Its responses, in lexicographic order of their tokens."""
 
 
 @dataclass
 class Tree:
-    """Prefix trees of the groups of a batch. Arrays are `[S]`, int64 (`value` float64), with −1 for none, one entry a position: position p holds sequence
-    `order[p]`, group after group, in lexicographic order."""
+    """Prefix trees of the groups of a batch.
+
+    Arrays are `[S]`, int64 (`value` float64), with −1 for none and one entry per position: position p holds
+    sequence `order[p]`, group after group, in lexicographic order.
+    """
 
     order: Any
     """Sequence of each position."""
     lcp: Any
-    """Tokens that each position shares with the one before it: the depth of its node."""
+    """Number of tokens that each position shares with the previous one: the depth of its node."""
     value: Any
-    """V of each position's node; of the whole group at its first position."""
+    """V of each position's node; V of the whole group at its first position."""
     counted: Any
-    """Responses with an outcome of the node."""
+    """Number of the node's responses with an outcome."""
     node: Any
-    """The position that stands for the node."""
+    """The position that represents the node."""
     parent: Any
-    """The position that stands for the node above."""
+    """The position that represents the parent node."""
     leaf: Any
     """By sequence: the last branching node on its path."""
     token_advantage: Any
-    """Of tokens: V behind the token − V before it where responses part, else 0; with what was asked for besides."""
+    """Per token: V after the token − V before it where responses branch, else 0; adjusted by `advantage`
+    and `std`.
+    """
     branches: int
-    """Nodes, over all groups."""
+    """Number of branching nodes, over all groups."""
     tokens: int
-    """N."""
+    """Number of tokens, N."""
     shared_tokens: int
-    """Tokens that another response of the group has too, at the same place of the same path."""
+    """Tokens that another response of the group also has at the same place of the same path."""
     tree_tokens: int
-    """What is left of the tokens when shared ones count once."""
+    """Number of tokens when shared ones count once."""
     depths: list[int]
-    """Branches by depth: entry 0 those before the first token, entry k those at depth 2^(k−1) to 2^k − 1."""
+    """Branches by depth: entry 0 before the first token, entry k at depth 2^(k−1) to 2^k − 1."""
 
     def nodes(self) -> list[Node]:
-        """The branching nodes in the order of their positions."""
+        """Returns the branching nodes in the order of their positions."""
         order, leaf = self.order.tolist(), self.leaf.tolist()
         node, parent = self.node.tolist(), self.parent.tolist()
         lcp, value, counted = self.lcp.tolist(), self.value.tolist(), self.counted.tolist()
@@ -111,12 +116,14 @@ def prefix_tree(
     std: Any = None,
     eps: float = 0.0,
 ) -> Tree:
-    """The prefix tree of each group.
+    """Builds the prefix tree of each group.
 
-    `tokens` are ids, `[N]` with `cu_seqlens` `[S+1]` or `[B, T]`; `rewards` `[S]`, NaN without an outcome. Responses to one prompt are neighbours:
-    `cu_groups` or `group_size`; without either all are one group. `valid` `[S]`: 0 leaves a response out; `weights` `[S]`: in the values; `loss_mask`
-    of tokens: 0 earns nothing. `pad` is an id that ended responses are taken to go on with, as in TEMPO's released code; None makes their end an
-    edge. `advantage` `[S]` is added to `token_advantage`, `std` `[G]` plus `eps` divides the correction: with GRPO's it is TEMPO's advantage.
+    `tokens` are ids, `[N]` with `cu_seqlens` `[S+1]`, or `[B, T]`; `rewards` `[S]` are NaN without an
+    outcome. Responses to one prompt are adjacent: pass `cu_groups` or `group_size`; without either, all form
+    one group. `valid` `[S]`: 0 excludes a response; `weights` `[S]` weight the values; `loss_mask` per token:
+    0 earns nothing. `pad` is an id with which finished responses are assumed to continue, as in TEMPO's
+    released code; with None, their end is an edge. `advantage` `[S]` is added to `token_advantage`, and `std`
+    `[G]` plus `eps` divides the correction: with GRPO's, the result is TEMPO's advantage.
 
     Raises `lockstep.Error`: lengths that disagree, an infinite reward, a negative weight (argument, index).
     """

@@ -1,11 +1,12 @@
-"""TRL's GRPO trainer with Lockstep's maths: `LockstepGRPOTrainer` in place of `GRPOTrainer`, and nothing else changes.
+"""TRL's GRPO trainer with Lockstep's maths: use `LockstepGRPOTrainer` instead of `GRPOTrainer`, nothing else.
 
-The trainer is TRL's own. Two things are replaced: what `GRPOConfig` says of the policy loss becomes a recipe (or give one of your own as
-`recipe=`), whose loss and gradient take the place of TRL's; and, with `advantages=`, a recipe's advantages take the place of TRL's. Entropy
-bonus, router loss, metrics, generation and logging stay TRL's. Tested with TRL 1.16.
+The trainer is TRL's own. Two things are replaced. The settings of the policy loss in `GRPOConfig` become a
+recipe (or pass your own as `recipe=`), whose loss and gradient replace TRL's; and, with `advantages=`, a
+recipe's advantages replace TRL's. Entropy bonus, router loss, metrics, generation and logging stay TRL's.
+Tested with TRL 1.16.
 
-With `on_error="nan"` a value that is refused on one rank is a loss of NaN there, so that no rank waits for another in a collective; the optimizer
-then leaves that step out on every rank, for TRL itself would take it.
+With `on_error="nan"`, a value that is refused on one rank gives a loss of NaN there, so that no rank hangs on
+another in a collective; the optimizer then skips that step on every rank, since TRL itself would take it.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from .torch import loss as _loss, metrics as _metrics
 
 __all__ = ["LockstepGRPOTrainer", "settings"]
 
-# TRL's methods that this trainer stands on.
+# TRL's methods that this trainer relies on.
 _METHODS = ("_compute_loss", "_get_per_token_logps_and_entropies", "_calculate_rewards", "_generate_and_score_completions")
 _PRESETS = {
     "grpo": "trl_grpo",
@@ -40,7 +41,10 @@ _BY_ITEMS = ("dapo", "cispo", "vespo")
 
 
 def settings(args: Any, max_completion_length: int | None = None) -> dict[str, Any]:
-    """The recipe of what a `GRPOConfig` says of the policy loss. Losses that TRL divides by `num_items_in_batch` are sums over tokens."""
+    """Translates the policy loss settings of a `GRPOConfig` to a recipe.
+
+    Losses that TRL divides by `num_items_in_batch` become sums over tokens.
+    """
     kind = args.loss_type
     if kind not in _PRESETS:
         raise Error(f"loss_type is {kind!r}: expected one of {', '.join(_PRESETS)}")
@@ -58,7 +62,8 @@ def settings(args: Any, max_completion_length: int | None = None) -> dict[str, A
     elif args.delta is None:
         out |= {"gate.clip_ratio_low": low, "gate.clip_ratio_high": high}
     else:
-        # min(min(r, delta)·A, clip(r)·A): the smaller of delta and 1 + epsilon bounds r where A > 0, the larger where A < 0.
+        # min(min(r, delta)·A, clip(r)·A): the smaller of delta and 1 + epsilon bounds r where A > 0, the
+        # larger where A < 0.
         upper, largest = min(high, args.delta - 1.0), max(args.delta, 1.0 + high)
         out["gate"] = {"kind": "two_sided", "clip_ratio_low": low, "clip_ratio_high": upper, "delta": largest}
     if kind != "vespo":
@@ -77,7 +82,7 @@ def settings(args: Any, max_completion_length: int | None = None) -> dict[str, A
 
 
 class _LeaveOut(TrainerCallback):
-    """No step where a gradient is no number, as verl does; after their reduction gradients are so on every rank."""
+    """Skips the step if a gradient is not finite, as verl does; reduced gradients agree on every rank."""
 
     def on_pre_optimizer_step(self, args: Any, state: Any, control: Any, model: Any = None, **_: Any) -> None:
         of = [parameter for parameter in model.parameters() if parameter.grad is not None]
@@ -87,15 +92,18 @@ class _LeaveOut(TrainerCallback):
 
 
 class LockstepGRPOTrainer(GRPOTrainer):
-    """`GRPOTrainer` whose policy loss, and with `advantages` whose advantages, are Lockstep's.
+    """A `GRPOTrainer` with Lockstep's policy loss, and with `advantages` also Lockstep's advantages.
 
     Args:
-        recipe: of the loss: a name, TOML, a mapping or a `lockstep.Recipe`; None: what `args` says. Its KL, if any, is part of it.
-        advantages: a recipe whose advantages of `[prompts · num_generations]` rewards take the place of TRL's; None: TRL's own.
-        on_error, positive_logp: as of `lockstep.torch.loss`; None: what `LOCKSTEP_ON_ERROR` and `LOCKSTEP_POSITIVE_LOGP` say.
+        recipe: recipe of the loss: a name, TOML, a mapping or a `lockstep.Recipe`; None: what `args` sets. It
+            includes its KL term, if any.
+        advantages: a recipe whose advantages of `[prompts · num_generations]` rewards replace TRL's; None:
+            TRL's own.
+        on_error, positive_logp: as in `lockstep.torch.loss`; None: as set by `LOCKSTEP_ON_ERROR` and
+            `LOCKSTEP_POSITIVE_LOGP`.
 
-    Raises `lockstep.Error` at once: a version of TRL without a method that this trainer needs (it is named); a recipe with a term that TRL
-    adds itself; advantages that depend on more than rewards.
+    Raises `lockstep.Error` on construction: a version of TRL without a method that this trainer needs (it is
+    named); a recipe with a term that TRL adds itself; advantages that depend on more than rewards.
     """
 
     def __init__(
@@ -132,11 +140,11 @@ class LockstepGRPOTrainer(GRPOTrainer):
             return found
         logps, *rest = found
         self._lockstep_seen |= {"logp": logps, "entropies": rest[0], "router": rest[1]}
-        # TRL's loss goes through these, so that no gradient of it reaches the model.
+        # TRL's loss uses these, so that none of its gradient reaches the model.
         return (logps.detach(), *rest)
 
     def _compute_loss(self, model: Any, inputs: dict[str, Any]) -> Tensor:
-        # As it is before TRL's own adaptation of it.
+        # The coefficient before TRL adapts it.
         waits = self.use_adaptive_entropy and self._last_world_entropy > self.args.entropy_target
         coef = 0.0 if waits or not self._entropy_bonus_enabled else self.entropy_coef
         self._lockstep_seen = {}
@@ -148,7 +156,7 @@ class LockstepGRPOTrainer(GRPOTrainer):
         ours = self._policy_loss(seen, inputs)
         if not (self._entropy_bonus_enabled or self.aux_loss_enabled):
             return ours
-        # Terms of TRL's own keep their gradient, and their value.
+        # TRL's own terms keep their gradient and their value.
         return ours + (theirs - theirs.detach()) + self._terms_of_trl(seen, inputs, coef)
 
     def _policy_loss(self, seen: dict[str, Any], inputs: dict[str, Any]) -> Tensor:
@@ -159,7 +167,7 @@ class LockstepGRPOTrainer(GRPOTrainer):
         if self.use_vllm and self.vllm_importance_sampling_correction:
             weights = inputs["importance_sampling_ratio"].expand_as(logp)
         if self.top_entropy_quantile < 1.0:
-            # A quantile over all processes, which is TRL's.
+            # A quantile over all processes, computed by TRL.
             kept = self.get_high_entropy_mask(seen["entropies"], mask, 1 - self.top_entropy_quantile)
             weights = kept.to(logp.dtype) if weights is None else weights * kept
         advantage = inputs["advantages"]
@@ -180,7 +188,7 @@ class LockstepGRPOTrainer(GRPOTrainer):
 
     @torch.no_grad()
     def _terms_of_trl(self, seen: dict[str, Any], inputs: dict[str, Any], coef: float) -> Tensor:
-        """What entropy bonus and router loss come to."""
+        """Returns the value of entropy bonus and router loss."""
         mask = inputs["completion_mask"]
         if "tool_mask" in inputs:
             mask = mask * inputs["tool_mask"]
@@ -191,7 +199,7 @@ class LockstepGRPOTrainer(GRPOTrainer):
         return (router - bonus) / (self.current_gradient_accumulation_steps if self.model.training else 1.0)
 
     def _normalizer(self, inputs: dict[str, Any], training: bool) -> Any:
-        """What TRL divides by, beside what the recipe does."""
+        """Returns TRL's divisor, besides what the recipe divides by."""
         accumulated = self.current_gradient_accumulation_steps if training else 1.0
         if self.loss_type not in _BY_ITEMS:
             return accumulated

@@ -1,21 +1,26 @@
-"""verl on Lockstep: `actor_rollout_ref.actor.policy_loss.loss_mode=lockstep`, `algorithm.adv_estimator=lockstep:rloo`.
+"""verl on Lockstep: policy losses and advantage estimators by name.
 
-verl loads this module in every process, Ray workers too, by the package's entry point `verl.plugins`. A loss mode is
+Example: `actor_rollout_ref.actor.policy_loss.loss_mode=lockstep`, `algorithm.adv_estimator=lockstep:rloo`.
+
+verl loads this module in every process, including Ray workers, through the package's entry point
+`verl.plugins`. The loss modes are
 
 - `lockstep`: verl's `vanilla` with verl's own keys (`clip_ratio`, `clip_ratio_c`, `loss_agg_mode`, …);
 - `lockstep:gspo`, or another loss of verl: that loss, with verl's own keys;
-- `lockstep:<recipe>`: the loss of the recipe as it stands, `[aggregation]` too; of verl it takes the counts of the whole batch;
-- `lockstep:file`: likewise the recipe in the TOML file that the environment variable `LOCKSTEP_RECIPE` names.
+- `lockstep:<recipe>`: the recipe's loss, `[aggregation]` included, with verl's counts of the whole batch;
+- `lockstep:file`: likewise the recipe in the TOML file named by the environment variable `LOCKSTEP_RECIPE`.
 
-Advantage estimators have the same names: `lockstep` is `grpo`, and verl's estimators read verl's own keys. Entropy, KL and value terms and
-rollout correction stay verl's: a recipe that has such a term is refused, and the message names verl's key.
+Advantage estimators have the same names: `lockstep` is `grpo`, and verl's estimators read verl's own keys.
+Entropy, KL and value terms and rollout correction stay verl's: a recipe with such a term is refused, and the
+message names verl's key.
 
-`LOCKSTEP_ON_ERROR=nan` and `LOCKSTEP_POSITIVE_LOGP=clamp` in the environment, of Ray's workers too, say what becomes of a value that is refused:
-as `on_error` and `positive_logp` of `lockstep.torch.loss`. verl leaves a step out whose gradient is NaN.
+`LOCKSTEP_ON_ERROR=nan` and `LOCKSTEP_POSITIVE_LOGP=clamp` in the environment, including that of Ray's
+workers, set what happens to a refused value, like `on_error` and `positive_logp` of `lockstep.torch.loss`.
+verl skips a step whose gradient is NaN.
 
     python -m lockstep.verl check
 
-says what is registered, and what is wrong if it is not.
+reports what is registered, and what is wrong if it is not.
 """
 
 from __future__ import annotations
@@ -39,7 +44,7 @@ _CLIP = ("gate.clip_ratio_low", "gate.clip_ratio_high")
 
 
 def _bounds(config: Any) -> tuple[float, float]:
-    """Lower and upper bound, each `clip_ratio` where it is not set."""
+    """Returns the lower and upper bound, each `clip_ratio` if not set."""
     both = config.clip_ratio
     low, high = config.clip_ratio_low, config.clip_ratio_high
     return (both if low is None else low), (both if high is None else high)
@@ -47,7 +52,7 @@ def _bounds(config: Any) -> tuple[float, float]:
 
 def _clip(config: Any) -> dict[str, Any]:
     low, high = _bounds(config)
-    # A bound of the ratio at or below 0 never holds.
+    # A lower bound of the ratio at or below 0 never applies.
     return dict(zip(_CLIP, (min(low, 1.0), high)))
 
 
@@ -94,7 +99,7 @@ def _nothing(config: Any) -> dict[str, Any]:
     return {}
 
 
-# verl's losses: recipe, verl's keys, whether `loss_agg_mode` is read.
+# verl's losses: recipe, verl's keys, and whether `loss_agg_mode` is read.
 LOSSES: dict[str, tuple[str, Callable[[Any], dict[str, Any]], bool]] = {
     "vanilla": ("verl", _dual_clip, True),
     "dppo_tv": ("dppo_tv", _dual_clip, True),
@@ -152,13 +157,13 @@ _HOST = Host(
 def _aggregation(mode: str, horizon: float | None) -> dict[str, Any]:
     keys: dict[str, Any] = {"aggregation.mode": mode}
     if mode == "seq-mean-token-sum-norm":
-        # Without a constant verl takes the padded width, which is every row's length here.
+        # Without a constant, verl uses the padded width, which is every row's length here.
         keys["aggregation.horizon"] = "longest" if horizon is None else float(horizon)
     return keys
 
 
 def _source(name: str, config: Any, loss_agg_mode: str) -> Any:
-    """What the recipe of a loss mode is read from."""
+    """Returns the source of a loss mode's recipe."""
     if name == "file":
         return file()
     if name not in LOSSES:
@@ -169,7 +174,7 @@ def _source(name: str, config: Any, loss_agg_mode: str) -> Any:
 
 
 def _counts(config: Any, mask: Tensor) -> Tensor:
-    """verl's counts of the whole batch, or those of this one."""
+    """Returns verl's counts of the whole batch, or this batch's own."""
     info = config.global_batch_info
     tokens, sequences = info.get("batch_num_tokens"), info.get("global_batch_size")
     if info.get("dp_size", 1) > 1 and tokens is None and sequences is None:
@@ -193,12 +198,15 @@ def policy_loss(
     config: Any = None,
     rollout_is_weights: Tensor | None = None,
 ) -> tuple[Tensor, dict[str, float]]:
-    """A policy loss with verl's signature: tensors `[batch, response length]`; the loss and verl's metrics."""
+    """A policy loss with verl's signature; returns the loss and verl's metrics.
+
+    Tensors are `[batch, response length]`.
+    """
     own = _HOST.recipe(name, _source(name, config, loss_agg_mode))
     mask = response_mask.bool()
-    # verl's GMPO is a mean over the sequences at hand, whatever verl counts.
+    # verl's GMPO is a mean over the local sequences, whatever verl counts.
     of_batch = name != "geo_mean"
-    # Clip-Cov draws with torch's generator, as verl's does.
+    # Clip-Cov draws with torch's generator, like verl's.
     seed = torch.randint(2**62, (1,)).to(mask.device) if any(column == "seed" for column, *_ in own.needs()) else None
     out = _loss(
         own,
@@ -211,7 +219,7 @@ def policy_loss(
         **options(),
     )
     if name == "kl_cov":
-        # Of KL-Cov verl logs the mean of the magnitudes, and nothing else.
+        # For KL-Cov, verl logs only the mean of the magnitudes.
         distance = (log_prob - old_log_prob).detach().abs() * mask
         return out.loss * config.global_batch_info.get("dp_size", 1), {
             "actor/ppo_kl": (distance.sum() / (mask.sum() + 1e-8)).item()
@@ -235,7 +243,10 @@ def estimate(
     reward_baselines: Tensor | None = None,
     **_: Any,
 ) -> tuple[Tensor, Tensor]:
-    """An advantage estimator with verl's signature: rewards `[batch, response length]`, `index` the prompt of each row, in any order."""
+    """An advantage estimator with verl's signature; returns advantages and returns.
+
+    Rewards are `[batch, response length]`; `index` is the prompt of each row, in any order.
+    """
     source, also = file() if name == "file" else name, frozenset() if reward_baselines is None else frozenset({"baseline"})
     if name in ESTIMATORS:
         extends, keys = ESTIMATORS[name]
@@ -244,7 +255,7 @@ def estimate(
     if index is None:
         raise Error(f"lockstep:{name}: the batch has no uid, which says what prompt each response is to")
     rows = token_level_rewards.shape[0]
-    # Responses to a prompt become neighbours; groups come in the order of their first.
+    # Responses to a prompt become adjacent; groups are in the order of their first response.
     number: dict[Any, int] = {}
     prompt = [number.setdefault(uid, len(number)) for uid in index]
     order = sorted(range(rows), key=prompt.__getitem__)
@@ -274,7 +285,7 @@ def estimate(
 
 
 def register() -> None:
-    """Puts every name into verl's two registries."""
+    """Adds every name to verl's two registries."""
     from verl.trainer.ppo import core_algos
 
     registries = (
@@ -287,7 +298,7 @@ def register() -> None:
 
 
 def check() -> list[str]:
-    """Prints what verl has loaded in this process; returns what is wrong."""
+    """Prints what verl has loaded in this process; returns the problems found."""
     try:
         import verl
         from verl.trainer.ppo import core_algos
@@ -310,7 +321,7 @@ def check() -> list[str]:
         print(f"{what}: {', '.join(found) or 'none'}")
         loaded = loaded and bool(found)
     if not loaded and (by_module or by_plugin):
-        # verl hides what goes wrong here in its debug log.
+        # verl reports a failure here only in its debug log.
         try:
             register()
         except Exception as error:

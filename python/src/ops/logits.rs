@@ -12,7 +12,7 @@ use lockstep::{Error, core::Error as Argument};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 
-/// Logits `logits` in rows of `vocab`, of which `loss_mask` says which take part.
+/// Returns the rows of `vocab` logits in `logits`; `loss_mask` selects the rows that take part.
 fn rows(arrays: &Arrays, vocab: usize) -> Result<LogitRows<'static>, Error> {
     let logits = arrays.input::<f32>("logits")?;
     let rows = logits.len() / vocab.max(1);
@@ -21,7 +21,7 @@ fn rows(arrays: &Arrays, vocab: usize) -> Result<LogitRows<'static>, Error> {
     Ok(found)
 }
 
-/// The label of each row.
+/// Returns the label of each row.
 fn labels(arrays: &Arrays, rows: usize) -> Result<In<'static, u32>, Error> {
     let labels = arrays.input::<u32>("labels")?;
     if labels.len() != rows {
@@ -31,7 +31,7 @@ fn labels(arrays: &Arrays, rows: usize) -> Result<In<'static, u32>, Error> {
     Ok(labels)
 }
 
-/// Copies on the host, for the checks of the ops over slices: they name the entry that a row's alarm is about.
+/// Host copies for the checks of the ops over slices, which name the entry that raised a row's alarm.
 struct Host {
     logits: Vec<f32>,
     labels: Vec<u32>,

@@ -1,5 +1,5 @@
-//! Single ops over memory of the caller's: routers, logits, prefix trees. Arrays come in by name, results go into arrays of the caller's;
-//! `lib/lockstep/arrays.py` takes their addresses.
+//! Single ops over the caller's memory: routers, logits, prefix trees. Arrays are passed by name, and results
+//! are written to the caller's arrays; `lib/lockstep/arrays.py` takes their addresses.
 
 mod logits;
 mod routing;
@@ -19,7 +19,7 @@ use pyo3::prelude::*;
 use std::collections::HashMap;
 use std::ffi::c_void;
 
-/// A copy of an array on the host.
+/// Copies an array to the host.
 macro_rules! copy {
     ($queue:expr, $array:expr) => {{
         let array = $array;
@@ -30,7 +30,7 @@ macro_rules! copy {
 }
 use copy;
 
-/// Arrays of the caller's by name: address, elements, bytes of an element.
+/// The caller's arrays by name: address, elements, bytes per element.
 #[derive(FromPyObject)]
 #[pyo3(transparent)]
 pub(crate) struct Arrays(HashMap<String, (usize, usize, usize)>);
@@ -47,35 +47,36 @@ impl Arrays {
         }
     }
 
-    /// An array that is read, if it was given.
+    /// Returns an input array, if it was passed.
     fn given<T: Copy>(&self, name: &'static str) -> Result<Option<In<'static, T>>, Error> {
-        // SAFETY: `lib/lockstep/arrays.py` has looked at type, device and contiguity, and holds the array until the call returns.
+        // SAFETY: `lib/lockstep/arrays.py` has checked type, device and contiguity, and holds the array until
+        // the call returns.
         Ok(self.find::<T>(name)?.map(|(at, len)| unsafe { In::from_raw(at as *const T, len) }))
     }
 
-    /// An array that is read.
+    /// Returns an input array; an error if it was not passed.
     fn input<T: Copy>(&self, name: &'static str) -> Result<In<'static, T>, Error> {
         self.given(name)?.ok_or_else(|| Argument::Empty { argument: name, expected: "an array" }.into())
     }
 
-    /// An array of `len` elements that is written, if it is wanted.
+    /// Returns an output array of `len` elements, if it was passed.
     fn wanted<T: Copy>(&self, name: &'static str, len: usize) -> Result<Option<Out<'static, T>>, Error> {
         match self.find::<T>(name)? {
             Some((_, got)) if got != len => {
                 let because = "what the op writes";
                 Err(Argument::Length { argument: name, expected: len, because, got }.into())
             }
-            // SAFETY: as for `given`; nobody else has the array, which was made for this call.
+            // SAFETY: as for `given`; the array was allocated for this call, and nobody else has it.
             place => Ok(place.map(|(at, len)| unsafe { Out::from_raw(at as *mut T, len) })),
         }
     }
 
-    /// An array of `len` elements that is written.
+    /// Returns an output array of `len` elements; an error if it was not passed.
     fn output<T: Copy>(&self, name: &'static str, len: usize) -> Result<Out<'static, T>, Error> {
         self.wanted(name, len)?.ok_or_else(|| Argument::Empty { argument: name, expected: "an array" }.into())
     }
 
-    /// Which of `rows` take part.
+    /// Returns the mask that selects among `rows` rows.
     fn mask(&self, name: &'static str, rows: usize) -> Result<Mask<'static>, Error> {
         let mask = self.given::<u8>(name)?;
         match mask {
@@ -88,16 +89,16 @@ impl Arrays {
     }
 }
 
-/// An array of the host as a slice.
+/// Returns a host array as a slice.
 fn whole<T: Copy>(array: In<'static, T>) -> &'static [T] {
     // The address of an empty tensor is 0.
     if array.is_empty() { &[] } else { array.row(Span::new(0, array.len())) }
 }
 
-/// Where an op runs: a device, and a stream of it.
+/// Where an op runs: a device and one of its streams.
 type On = (Py<PyDevice>, usize);
 
-/// Runs `work` with the queue of a device, without the GIL.
+/// Runs `work` with the queue of a device, with the GIL released.
 fn on<T: Send>(
     py: Python<'_>,
     (device, stream): On,
@@ -111,7 +112,7 @@ fn on<T: Send>(
     .map_err(refused)
 }
 
-/// Launches an op and waits for it. Where a row raised its alarm, `why` says what is wrong, from copies on the host.
+/// Launches an op and waits for it. If a row raised its alarm, `why` finds the cause from copies on the host.
 fn launch<K: Compiled + DisjointRows>(
     queue: &Queue,
     kernel: &K,
@@ -122,7 +123,8 @@ fn launch<K: Compiled + DisjointRows>(
         return Ok(());
     }
     let mut raised = vec![0; alarms.len()];
-    // SAFETY: the arrays are memory of the queue's device (see `Arrays`), and the download waits for what writes them.
+    // SAFETY: the arrays are memory of the queue's device (see `Arrays`), and the download waits for the
+    // launch that writes them.
     unsafe {
         queue.launch(kernel)?;
         queue.download(alarms.as_ptr().cast_const(), &mut raised)?;

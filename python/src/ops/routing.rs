@@ -1,4 +1,4 @@
-//! Routers of mixture-of-experts models, and traces of what they chose.
+//! Routers of mixture-of-experts models, and traces of their choices.
 
 use super::{Arrays, On, copy, launch, on, whole};
 use crate::{Place, refused, view};
@@ -50,7 +50,7 @@ impl PyRouter {
     }
 }
 
-/// Experts as bytes or as numbers of 16 bits.
+/// Experts as 8-bit or 16-bit numbers.
 #[derive(Clone, Copy)]
 enum Entries {
     Narrow(In<'static, u8>),
@@ -85,7 +85,7 @@ fn trace_of(ids: &Ids, layers: usize, top_k: usize) -> Trace<'_> {
     }
 }
 
-/// The layer `layer` of a trace.
+/// Returns layer `layer` of a trace.
 fn slice(trace: Trace<'_>, layer: usize) -> Result<Trace<'_>, Error> {
     let expected = "a layer of the trace";
     let wrong = Argument::Value { argument: "layer", index: None, expected, got: layer as f64 };
@@ -208,7 +208,7 @@ pub(crate) fn balance_loss(py: Python<'_>, at: On, coef: f64, arrays: Arrays) ->
             ops::balance_loss(&Device::cpu(), &scores, &load, coef).map(drop)
         })?;
         let fold = FoldRows { partials: arrays.input("row_loss")?, rows, totals: arrays.output("total", 1)? };
-        // SAFETY: as in `launch`; `row_loss` is written, and now read.
+        // SAFETY: as in `launch`; `row_loss` was written before and is read here.
         unsafe { queue.launch(&fold) }
     })
 }

@@ -6,7 +6,7 @@ use lockstep::ops::tree::{Outcomes, Tokens, prefix_tree as tree_of};
 use lockstep::{Batch, Error};
 use pyo3::prelude::*;
 
-/// Copies results into an array of the caller's.
+/// Copies results into one of the caller's arrays.
 fn put<T: Copy + 'static>(arrays: &Arrays, name: &'static str, from: &[T]) -> Result<(), Error> {
     let to = arrays.output(name, from.len())?;
     from.iter().enumerate().for_each(|(i, value)| to.put(i, *value));

@@ -1,4 +1,5 @@
-//! What both backends are held to through their emulated libraries: every failure is a value, nothing leaks, nothing panics.
+//! Requirements for both backends on their emulated libraries: every failure is an error value, nothing
+//! leaks, nothing panics.
 
 pub(crate) mod session;
 pub(crate) mod sweep;
@@ -9,7 +10,7 @@ use session::{OFFSETS, VALUES, everything, run, scan};
 
 use lockstep_core::ragged::{In, Offsets, Out};
 
-/// A backend, and how its API calls things.
+/// A backend, with its API's names.
 pub(crate) struct Backend<D: Driver> {
     /// The backend's `open`.
     pub(crate) open: fn(usize) -> Result<Gpu<D>, Error>,
@@ -17,9 +18,9 @@ pub(crate) struct Backend<D: Driver> {
     pub(crate) devices: fn() -> Report,
     /// Its table of functions, as source.
     pub(crate) symbols: &'static str,
-    /// Functions that a session without failures has no use for.
+    /// Functions that a session without failures does not need.
     pub(crate) unused: &'static [&'static str],
-    /// Functions that give back: what they fail to take remains the driver's.
+    /// Functions that release: what they fail to release stays with the driver.
     pub(crate) givers: &'static [&'static str],
     /// Name of the API and of device 0.
     pub(crate) names: (&'static str, &'static str),
@@ -32,7 +33,8 @@ impl<D: Driver> Backend<D> {
         (self.open)(ordinal)
     }
 
-    /// The error of opening device 0, which must be told of in the report too, and leave nothing behind.
+    /// Returns the error of opening device 0, which the report must also contain, and which leaves nothing
+    /// behind.
     fn refused(&self, controls: &Controls) -> Error {
         let error = self.open(0).expect_err("it was to be refused");
         assert!(error.usable(), "{error}");
@@ -41,14 +43,14 @@ impl<D: Driver> Backend<D> {
     }
 }
 
-/// Nothing is live, nothing was left in a context, nothing worked by luck.
+/// Nothing is live, nothing was left in a context, and nothing worked only by luck.
 pub(crate) fn nothing_left(controls: &Controls, what: &str) {
     assert_eq!(controls.live(), Held::default(), "{what}: live");
     assert_eq!(controls.leaked(), Held::default(), "{what}: left in a context");
     assert_eq!(controls.complaints(), "", "{what}");
 }
 
-/// A session without failures, and what the library counted in it.
+/// A session without failures, and what the library counted during it.
 pub(crate) fn a_clean_session<D: Driver>(backend: &Backend<D>, controls: &Controls) {
     everything((backend.open)(0)).unwrap();
     nothing_left(controls, "clean");
@@ -97,7 +99,7 @@ pub(crate) fn unsupported<D: Driver>(backend: &Backend<D>, controls: &Controls, 
     assert!(error.to_string().contains(&format!("is {arch}: the kernels need")), "{error}");
 }
 
-/// `log` is none where the API has no log.
+/// `log` is `None` if the API has no log.
 pub(crate) fn refused_module<D: Driver>(
     backend: &Backend<D>,
     controls: &Controls,
@@ -151,14 +153,14 @@ pub(crate) fn a_launch_that_fails<D: Driver>(backend: &Backend<D>, controls: &Co
     nothing_left(controls, "a launch that fails");
 }
 
-/// Offsets that point nowhere: the kernel faults, and the device is lost to the process.
+/// Wild offsets: the kernel faults, and the device is lost to the process.
 pub(crate) fn a_kernel_that_takes_the_device<D: Driver>(backend: &Backend<D>, controls: &Controls) {
     let gpu = backend.open(0).unwrap().with_pointer_checks(true);
     let stream = gpu.stream().unwrap();
     let kept = gpu.upload(&stream, &VALUES).unwrap();
     let wild = gpu.upload(&stream, &[0, 2, 400_000_000]).unwrap();
     let mut scanned = gpu.alloc::<f32>(5).unwrap();
-    // SAFETY: not at all, and that is the point: the emulator checks what a device does not.
+    // SAFETY: none, and that is the point: the emulator checks what a device does not.
     unsafe {
         let offsets = Offsets::unchecked(wild.view());
         gpu.launch(&stream, &scan(offsets, kept.view(), scanned.view_mut())).unwrap();
@@ -176,11 +178,11 @@ pub(crate) fn a_kernel_that_takes_the_device<D: Driver>(backend: &Backend<D>, co
     assert_eq!(gpu.alloc::<f32>(1).err().as_ref(), Some(&error));
     assert_eq!(stream.synchronize().as_ref(), Err(&error));
     drop((kept, wild, scanned, stream, gpu));
-    // Another attempt to open it meets the loss too, and it is one of its own.
+    // Another attempt to open it also reports the loss, as its own error.
     let again = everything((backend.open)(0)).unwrap_err();
     assert!(matches!(again, Error::Sticky { .. }), "{again}");
     assert_eq!(controls.live(), Held::default());
-    // A new process would find everything in order.
+    // A new process would find everything intact.
     controls.reset("");
     everything((backend.open)(0)).unwrap();
     nothing_left(controls, "after a loss");
@@ -194,7 +196,7 @@ pub(crate) fn pointers_of_others<D: Driver>(backend: &Backend<D>, controls: &Con
     let (values, foreign) = (gpu.upload(&stream, &VALUES).unwrap(), other.upload(&there, &VALUES).unwrap());
     let mut scanned = gpu.alloc::<f32>(5).unwrap();
     let queue = |values: In<'_, f32>, scanned: Out<'_, f32>| {
-        // SAFETY: refused before anything is launched, or good.
+        // SAFETY: refused before anything is launched, or valid.
         unsafe { gpu.launch(&stream, &scan(Offsets::unchecked(offsets.view()), values, scanned)) }
     };
     let before = controls.calls(launch);
@@ -229,7 +231,7 @@ pub(crate) fn streams_of_others<D: Driver>(backend: &Backend<D>, controls: &Cont
     nothing_left(controls, "streams of others");
 }
 
-/// What a device finds in its arguments.
+/// Checks of arguments on the device.
 pub(crate) fn arguments<D: Driver>(backend: &Backend<D>, controls: &Controls) {
     let gpu = backend.open(0).unwrap();
     let stream = gpu.stream().unwrap();
@@ -247,7 +249,7 @@ pub(crate) fn arguments<D: Driver>(backend: &Backend<D>, controls: &Controls) {
     nothing_left(controls, "arguments");
 }
 
-/// A code of the future.
+/// An unknown future code.
 pub(crate) fn a_code_without_a_name<D: Driver>(
     backend: &Backend<D>,
     controls: &Controls,
@@ -263,7 +265,7 @@ pub(crate) fn a_code_without_a_name<D: Driver>(
     nothing_left(controls, "a code without a name");
 }
 
-/// Threads with a device of their own, which is one.
+/// Several threads open the same device.
 pub(crate) fn several_threads<D: Driver>(backend: &Backend<D>, controls: &Controls) {
     let open = backend.open;
     std::thread::scope(|scope| {

@@ -13,7 +13,7 @@ pub(crate) fn scan<'a>(offsets: Offsets<'a>, values: In<'a, f32>, scanned: Out<'
     RowScan { cu_seqlens: offsets, loss_mask: Mask::all(), values, direction: Direction::Prefix, scanned }
 }
 
-/// A staged run, and whether its result is right.
+/// A staged run; panics if its result is wrong.
 pub(crate) fn run<D: Driver>(gpu: &Gpu<D>) -> Result<(), Error> {
     let mut scanned = [0.0; 5];
     let offsets = Offsets::new("offsets", &OFFSETS, 5, "values").unwrap();
@@ -22,12 +22,12 @@ pub(crate) fn run<D: Driver>(gpu: &Gpu<D>) -> Result<(), Error> {
     Ok(())
 }
 
-/// A device's whole life, and whether its results are right.
+/// A device's whole life; panics if a result is wrong.
 pub(crate) fn everything<D: Driver>(opened: Result<Gpu<D>, Error>) -> Result<(), Error> {
     let gpu = opened?.with_pointer_checks(true);
     run(&gpu)?;
     let stream = gpu.stream()?;
-    // SAFETY: it lives longer.
+    // SAFETY: `stream` outlives it.
     let same = unsafe { gpu.stream_from_raw(stream.raw())? };
     let (before, after) = (gpu.event()?, gpu.event()?);
     let second = gpu.stream()?;
@@ -38,8 +38,8 @@ pub(crate) fn everything<D: Driver>(opened: Result<Gpu<D>, Error>) -> Result<(),
     pinned.copy_from_slice(&VALUES);
     let result = (|| {
         scanned.fill(&stream, 0)?;
-        // SAFETY: buffers of this device with the lengths that the op needs, ours until the stream was waited for: below, if
-        // not here.
+        // SAFETY: buffers of this device with the lengths that the op needs, ours until the stream has been
+        // waited for, here or below.
         unsafe {
             values.write_async(&stream, &pinned)?;
             gpu.check_offsets(&stream, ("offsets", "values"), offsets.view(), 5, scratch.view_mut())?;
@@ -54,7 +54,7 @@ pub(crate) fn everything<D: Driver>(opened: Result<Gpu<D>, Error>) -> Result<(),
         after.synchronize()?;
         second.synchronize()
     })();
-    // What was queued before a fault may still want the pinned memory.
+    // Work queued before a fault may still use the pinned memory.
     result.inspect_err(|_| {
         _ = stream.synchronize();
         _ = second.synchronize();

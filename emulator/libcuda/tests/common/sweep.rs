@@ -5,11 +5,11 @@ use super::{Backend, nothing_left};
 use lockstep_emulated_abi::testing::{Controls, Held};
 use lockstep_gpu::{Driver, Error};
 
-/// An invalid value, no memory, an illegal address.
+/// An invalid value, out of memory, an illegal address.
 const CODES: [i32; 3] = [1, 2, 700];
 const STICKY: i32 = 700;
 
-/// The functions of a backend's table, from its source.
+/// Returns the functions of a backend's table, from its source.
 fn functions(symbols: &'static str, prefix: &str) -> Vec<&'static str> {
     let name = |line: &'static str| line.trim_start().split_once('(').map(|(name, _)| name);
     let is = |name: &&str| {
@@ -18,8 +18,8 @@ fn functions(symbols: &'static str, prefix: &str) -> Vec<&'static str> {
     symbols.lines().filter_map(name).filter(is).collect()
 }
 
-/// Fails each call of a session by turns. Each failure is a value that names the code, or the session does not care; nothing is
-/// left behind; the device goes on, or is lost and says so.
+/// Fails each call of a session in turn. Each failure is an error that names the code, or does not affect the
+/// session; nothing is left behind; the device remains usable, or is lost and reports it.
 pub(crate) fn every_call_may_fail<D: Driver>(backend: &Backend<D>, controls: &Controls) {
     let session = || everything((backend.open)(0));
     controls.reset("quiet");
@@ -60,7 +60,8 @@ pub(crate) fn every_call_may_fail<D: Driver>(backend: &Backend<D>, controls: &Co
     assert!(tried > 500 && failed > 300, "{tried} {failed}");
 }
 
-/// From each call on a function fails for good: what cannot be given back stays, but nothing panics, and errors are errors.
+/// Makes a function fail permanently from each of its calls on: what cannot be released stays, but nothing
+/// panics, and errors are reported.
 pub(crate) fn every_function_may_fail_for_good<D: Driver>(backend: &Backend<D>, controls: &Controls) {
     let session = || everything((backend.open)(0));
     controls.reset("quiet");
@@ -68,7 +69,7 @@ pub(crate) fn every_function_may_fail_for_good<D: Driver>(backend: &Backend<D>, 
     let functions = functions(backend.symbols, backend.prefixes.0);
     let calls: Vec<u64> = functions.iter().map(|function| controls.calls(function)).collect();
     for (function, calls) in functions.iter().zip(calls) {
-        // Of the many calls that find entry points, some.
+        // Only some of the many calls that look up entry points.
         for nth in (1..=calls).filter(|nth| *nth < 20 || nth % 10 == 0) {
             for code in CODES {
                 let what = format!("{function}@{nth}+:{code}");

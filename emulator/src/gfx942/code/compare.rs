@@ -2,7 +2,7 @@
 
 use super::op::Ty;
 
-/// What a comparison compares.
+/// The operands of a comparison.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[allow(missing_docs)]
 pub enum Kind {
@@ -18,14 +18,14 @@ pub enum Kind {
     U64,
 }
 
-/// Conditions of numbers with NaN, by the lower four bits: bit 0 less, bit 1 equal, bit 2 greater; from 8 on the
-/// opposites of the first eight, in reverse.
+/// Conditions of floats, including NaN, by the lower four bits: bit 0 less, bit 1 equal, bit 2 greater; from
+/// 8 on, the negations of the first eight, in reverse.
 pub const FLOAT: [&str; 16] =
     ["f", "lt", "eq", "le", "gt", "lg", "ge", "o", "u", "nge", "nlg", "ngt", "nle", "neq", "nlt", "tru"];
 /// Conditions of integers, by the lower three bits: less, equal, greater.
 pub const INTEGER: [&str; 8] = ["f", "lt", "eq", "le", "gt", "ne", "ge", "t"];
 
-/// What an opcode compares, and whether EXEC is written too; none for those that are not implemented.
+/// Returns what an opcode compares, and whether it also writes EXEC; `None` if not implemented.
 pub fn kind(opcode: u8) -> Option<(Kind, bool)> {
     use Kind::*;
     Some(match opcode {
@@ -52,7 +52,7 @@ pub fn kind(opcode: u8) -> Option<(Kind, bool)> {
     })
 }
 
-/// Types of the two operands.
+/// Returns the types of the two operands.
 pub fn operands(opcode: u8) -> (Ty, Ty) {
     match kind(opcode).map(|(kind, _)| kind) {
         Some(Kind::ClassF32) => (Ty::F, Ty::I),
@@ -66,7 +66,7 @@ pub fn operands(opcode: u8) -> (Ty, Ty) {
     }
 }
 
-/// Its name without suffix.
+/// Returns its name without suffix.
 pub fn name(opcode: u8) -> String {
     let Some((kind, exec)) = kind(opcode) else { return "?".to_owned() };
     let (ty, float) = match kind {

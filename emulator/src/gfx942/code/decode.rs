@@ -1,11 +1,11 @@
-//! From words to an instruction: scalar forms, memory, and which form it is.
+//! Decodes words: scalar forms, memory, and the choice of form.
 
 use super::inst::{Inst, M0, Src};
 use super::op::{Form, Op, Spec, Ty, find};
 use super::operand::{LITERAL, scalar, source, vector};
 use super::{Refusal, invalid, unsupported, vector as valu};
 
-/// The instruction at the start of `code`, words in order.
+/// Decodes the instruction at the start of `code`.
 pub fn decode(code: &[u32]) -> Result<Inst, Refusal> {
     let Some(&word) = code.first() else { return invalid("no bytes are left".into()) };
     let next = code.get(1).copied();
@@ -29,7 +29,7 @@ pub fn decode(code: &[u32]) -> Result<Inst, Refusal> {
     }
 }
 
-/// Bits `from` and up, `count` of them.
+/// Returns `count` bits from bit `from` on.
 pub(super) fn bits(word: u32, from: u32, count: u32) -> u16 {
     (word >> from & ((1 << count) - 1)) as u16
 }
@@ -41,7 +41,7 @@ pub(super) fn named(form: Form, opcode: u16) -> Result<(Op, Spec), Refusal> {
     }
 }
 
-/// The literal behind a four-byte instruction, if one of its sources is one, and the size that it makes.
+/// Returns the literal after a four-byte instruction, if a source is one, and the resulting size.
 pub(super) fn literal(sources: &[u16], next: Option<u32>) -> Result<(Option<u32>, u8), Refusal> {
     if !sources.contains(&LITERAL) {
         return Ok((None, 4));
@@ -133,7 +133,8 @@ fn ds(word: u32, next: u32) -> Result<Inst, Refusal> {
     Ok(inst)
 }
 
-/// Sources are the address in vector registers, the base in scalar ones (or none), and a store's data.
+/// Sources are the address in vector registers, the base in scalar registers (or none), and the data of a
+/// store.
 fn global(word: u32, next: u32) -> Result<Inst, Refusal> {
     if bits(word, 14, 2) != 2 {
         return unsupported("flat and scratch accesses".into());

@@ -5,7 +5,7 @@ use super::inst::{Coding, Dpp, Inst, Src};
 use super::op::{Form, Op, Spec, Ty};
 use super::{Refusal, invalid, unsupported};
 
-/// Operations of one register a operand without a carry; `v_cndmask_b32` reads VCC.
+/// Operations with one register per operand and no carry; `v_cndmask_b32` reads VCC.
 pub(super) fn decode(word: u32, next: u32, form: Form, op: Op, spec: &Spec) -> Result<Inst, Refusal> {
     let mut inst = Inst::new(op, 8);
     let narrow = |ty: Ty| ty.width() <= 1;
@@ -51,7 +51,7 @@ pub(super) fn decode(word: u32, next: u32, form: Form, op: Op, spec: &Spec) -> R
     Ok(inst)
 }
 
-/// LLVM's name of a control.
+/// Returns LLVM's name of a control.
 pub(super) fn name(control: u16) -> Option<String> {
     let n = control & 15;
     Some(match control {
@@ -76,7 +76,7 @@ pub(super) fn name(control: u16) -> Option<String> {
 }
 
 impl Dpp {
-    /// The lane that a lane reads, if there is one.
+    /// Returns the lane that a lane reads, if there is one.
     pub fn source(self, lane: u8) -> Option<u8> {
         let (row, at) = (lane & 0x30, lane & 15);
         let n = (self.control & 15) as u8;
@@ -91,7 +91,7 @@ impl Dpp {
             0x13c => Some(lane.wrapping_sub(1) & 63),
             0x140 => Some(row | (15 - at)),
             0x141 => Some(lane & !7 | (7 - (lane & 7))),
-            // The last lane of the row before; of the first half of the wave.
+            // The last lane of the previous row; of the first half of the wave.
             0x142 => (row > 0).then(|| row - 1),
             0x143 => (lane >= 32).then_some(31),
             _ => Some(row | n),

@@ -29,7 +29,7 @@ pub enum Src {
     Scc,
 }
 
-/// Which part of a register an SDWA operand is.
+/// The part of a register that an SDWA operand is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Part {
     /// One of four bytes.
@@ -40,12 +40,12 @@ pub enum Part {
     All,
 }
 
-/// What an SDWA instruction says besides.
+/// The additional fields of an SDWA instruction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Sdwa {
-    /// Where the result goes.
+    /// The part that the result goes to.
     pub dst: Part,
-    /// The rest of the destination: 0 becomes 0, 1 gets the sign, 2 stays.
+    /// The rest of the destination: 0 clears it, 1 sign-extends, 2 keeps it.
     pub unused: u8,
     /// Parts of the sources.
     pub src: [Part; 2],
@@ -56,7 +56,7 @@ pub struct Sdwa {
 /// How a vector instruction is encoded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Coding {
-    /// As the form says.
+    /// The plain encoding of the form.
     Plain,
     /// A `Vop1`, `Vop2` or `Vopc` operation in eight bytes.
     E64,
@@ -66,12 +66,12 @@ pub enum Coding {
     Dpp,
 }
 
-/// What a DPP instruction says besides.
+/// The additional fields of a DPP instruction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Dpp {
-    /// Which lane each lane reads.
+    /// The lane that each lane reads.
     pub control: u16,
-    /// A lane that reads none, or one that is not active, reads 0; else it is left out.
+    /// Whether a lane that reads no lane, or an inactive one, reads 0; otherwise it is left out.
     pub zero: bool,
     /// Rows of 16 lanes that take part.
     pub rows: u8,
@@ -79,7 +79,7 @@ pub struct Dpp {
     pub banks: u8,
 }
 
-/// No instruction of a kernel.
+/// Not an instruction of a kernel.
 pub const NOWHERE: u32 = u32::MAX;
 
 /// An instruction.
@@ -93,23 +93,25 @@ pub struct Inst {
     pub coding: Coding,
     /// Its bytes: 4 or 8.
     pub size: u8,
-    /// First register that it writes: scalar for scalar operations, comparisons and reads of lanes, vector otherwise.
+    /// First register that it writes: scalar for scalar operations, comparisons and lane reads; otherwise
+    /// vector.
     pub dst: u8,
-    /// Mask that it writes besides (carry, `v_div_scale`).
+    /// Mask that it also writes (carry, `v_div_scale`).
     pub sdst: u8,
     /// Sources.
     pub src: [Src; 3],
     /// Sources to negate, by bit.
     pub neg: u8,
-    /// Sources whose sign to drop, by bit.
+    /// Sources whose sign is dropped, by bit.
     pub abs: u8,
-    /// Result to [0, 1], or saturated.
+    /// Clamps the result to [0, 1], or saturates it.
     pub clamp: bool,
-    /// Result times 2, 4 or ½ (1, 2, 3).
+    /// Multiplies the result by 2, 4 or ½ (1, 2, 3).
     pub omod: u8,
-    /// Immediate: of scalar operations and jumps, offset of an access.
+    /// Immediate of scalar operations and jumps, or offset of an access.
     pub imm: i32,
-    /// Number of the instruction in its kernel that a jump leads to; [`NOWHERE`] before the kernel is whole, or if there is none.
+    /// Index of the instruction in its kernel that a jump leads to; [`NOWHERE`] until the kernel is complete,
+    /// or if there is none.
     pub target: u32,
     /// Opcode of a comparison; cache bits of an access (sc0, nt, sc1).
     pub more: u8,
@@ -120,7 +122,7 @@ pub struct Inst {
 }
 
 impl Inst {
-    /// One without operands.
+    /// Creates an instruction without operands.
     pub fn new(op: Op, size: u8) -> Inst {
         Inst {
             op,
@@ -142,7 +144,7 @@ impl Inst {
         }
     }
 
-    /// The table's row, of comparisons too.
+    /// Returns the table's row, for comparisons too.
     pub fn spec(&self) -> Spec {
         if self.op == Op::VCmp {
             let ty = compare::operands(self.more);
@@ -157,13 +159,13 @@ impl Inst {
         self.op.spec()
     }
 
-    /// Whether `dst` is a scalar register.
+    /// Returns whether `dst` is a scalar register.
     pub fn scalar_dst(&self) -> bool {
         matches!(self.form, Form::Sop1 | Form::Sop2 | Form::Sopk | Form::Smem)
             || matches!(self.op, Op::VCmp | Op::VReadfirstlane | Op::VReadlane)
     }
 
-    /// Whether a carry or a mask goes to `sdst`.
+    /// Returns whether a carry or mask goes to `sdst`.
     pub fn has_sdst(&self) -> bool {
         use Op::*;
         matches!(
@@ -181,7 +183,7 @@ impl Inst {
         )
     }
 
-    /// Whether it is a jump, whose `imm` is where to.
+    /// Returns whether it is a jump, whose `imm` is the target.
     pub fn jumps(&self) -> bool {
         use Op::*;
         matches!(
@@ -196,7 +198,7 @@ impl Inst {
         )
     }
 
-    /// Registers that a load fills or a store takes.
+    /// Returns the number of registers that a load fills or a store reads.
     pub fn words(&self) -> u8 {
         use Op::*;
         match self.op {
@@ -209,7 +211,7 @@ impl Inst {
         }
     }
 
-    /// Whether it stores to global memory.
+    /// Returns whether it stores to global memory.
     pub fn stores(&self) -> bool {
         use Op::*;
         matches!(self.op, GStoreX8 | GStoreX16 | GStoreX1 | GStoreX2 | GStoreX3 | GStoreX4)

@@ -10,13 +10,13 @@ mod sdwa;
 pub mod text;
 mod vector;
 
-/// Why words are no instruction for the emulator.
+/// Why words are not an instruction for the emulator.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Refusal {
     /// gfx942 has no such instruction.
     #[error("no instruction: {0}")]
     Invalid(String),
-    /// gfx942 has it, or may; the emulator does not.
+    /// gfx942 has it, or may have it; the emulator does not.
     #[error("{0}")]
     Unsupported(String),
 }

@@ -1,6 +1,7 @@
-//! Operations: encoding form, opcode, name and types of operands of each that is implemented.
+//! Operations: encoding form, opcode, name and operand types of each implemented one.
 
-/// Encoding form in which an operation has an opcode of its own. A `Vop1`, `Vop2` or `Vopc` operation has a `Vop3` encoding too.
+/// Encoding form in which an operation has an opcode of its own. A `Vop1`, `Vop2` or `Vopc` operation has a
+/// `Vop3` encoding too.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Form {
     /// Scalar, one source.
@@ -29,7 +30,7 @@ pub enum Form {
     Global,
 }
 
-/// Type of an operand: how wide it is, what its inline constants are, and whether it takes sign modifiers.
+/// Type of an operand: its width, its inline constants, and whether it takes sign modifiers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ty {
     /// No operand.
@@ -51,7 +52,7 @@ pub enum Ty {
 }
 
 impl Ty {
-    /// Registers that it takes.
+    /// Returns the number of registers that it occupies.
     pub fn width(self) -> u8 {
         match self {
             Ty::N => 0,
@@ -60,41 +61,41 @@ impl Ty {
         }
     }
 
-    /// Whether `neg` and `abs` apply to it.
+    /// Returns whether `neg` and `abs` apply to it.
     pub fn signed(self) -> bool {
         matches!(self, Ty::F | Ty::D | Ty::S)
     }
 }
 
-/// What the table says of an operation.
+/// The table's row for an operation.
 #[derive(Clone, Copy, Debug)]
 pub struct Spec {
-    /// Where its opcode stands.
+    /// The form in which its opcode is.
     pub form: Form,
-    /// Its opcode there.
+    /// Its opcode in that form.
     pub opcode: u16,
     /// Its name without `_e32`, `_e64`, `_sdwa`, `_dpp`.
     pub name: &'static str,
-    /// What it writes.
+    /// The type that it writes.
     pub dst: Ty,
-    /// What it reads.
+    /// The types that it reads.
     pub src: [Ty; 3],
 }
 
 macro_rules! operations {
     ($($form:ident { $($code:literal $op:ident $name:literal $dst:ident $a:ident $b:ident $c:ident;)* })*) => {
-        /// An operation. The names are the table's, in Rust's spelling.
+        /// An operation. The names are the table's, in Rust spelling.
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
         #[allow(missing_docs)]
         pub enum Op {
             $($($op,)*)*
             /// Every vector comparison: the instruction carries its opcode.
             VCmp,
-            /// What cannot be run: the kernel says why.
+            /// An instruction that cannot be run: the kernel says why.
             Refused,
         }
 
-        /// The operation with an opcode of a form, comparisons apart.
+        /// Returns the operation with an opcode of a form, except comparisons.
         pub fn find(form: Form, opcode: u16) -> Option<Op> {
             match (form, opcode) {
                 $($((Form::$form, $code) => Some(Op::$op),)*)*
@@ -103,7 +104,7 @@ macro_rules! operations {
         }
 
         impl Op {
-            /// Its row of the table; a comparison has one for each opcode, so it has none here.
+            /// Returns its row of the table; a comparison has one per opcode, so it has none here.
             pub fn spec(self) -> Spec {
                 match self {
                     $($(Op::$op => Spec {
@@ -115,7 +116,7 @@ macro_rules! operations {
             }
         }
 
-        /// All of the table.
+        /// All operations of the table.
         pub const ALL: &[Op] = &[$($(Op::$op,)*)*];
     };
 }

@@ -1,4 +1,4 @@
-//! Numbers of operands: what register or constant a field of an encoding means.
+//! Operand numbers: the register or constant that a field of an encoding selects.
 
 use super::inst::{EXEC, M0, Src, VCC};
 use super::op::Ty;
@@ -31,10 +31,10 @@ pub const DOUBLE: [u64; 9] = [
     0x3fc4_5f30_6dc9_c882,
 ];
 
-/// Number of "a literal follows".
+/// The number that means "a literal follows".
 pub const LITERAL: u16 = 255;
 
-/// A scalar register that is written, or a pair of them, from its number of seven bits.
+/// Returns a scalar register to write, or a pair, from its seven-bit number.
 pub fn scalar(number: u16, width: u8) -> Result<u8, Refusal> {
     let number = number as u8;
     let last = u16::from(number) + u16::from(width) - 1;
@@ -43,7 +43,7 @@ pub fn scalar(number: u16, width: u8) -> Result<u8, Refusal> {
         VCC | EXEC => width <= 2,
         107 | 127 | M0 => width == 1,
         102..=105 | 108..=123 => return unsupported(format!("a reserved register, number {number}")),
-        // 125 reads 0 for LLVM, which AMD's document does not say.
+        // LLVM takes 125 to read as 0, which AMD's document does not say.
         _ => return unsupported(format!("scalar register {number}")),
     };
     if !fits {
@@ -56,7 +56,8 @@ pub fn scalar(number: u16, width: u8) -> Result<u8, Refusal> {
     Ok(number)
 }
 
-/// A source from its number of eight or nine bits. `literal` is the word behind the instruction, where that may be one.
+/// Returns a source from its eight- or nine-bit number. `literal` is the word after the instruction, where
+/// one is allowed.
 pub fn source(number: u16, ty: Ty, literal: Option<u32>) -> Result<Src, Refusal> {
     Ok(match number {
         0..=127 => Src::S(scalar(number, ty.width())?),
@@ -90,13 +91,13 @@ pub fn source(number: u16, ty: Ty, literal: Option<u32>) -> Result<Src, Refusal>
     })
 }
 
-/// Vector registers from this one.
+/// Returns the vector registers from this one on.
 pub fn vector(number: u8, width: u8) -> Result<u8, Refusal> {
     if usize::from(number) + usize::from(width) > 256 {
         return invalid(format!("{width} vector registers from v{number}"));
     }
     if width > 1 && number % 2 == 1 {
-        // gfx90a and later have tuples of vector registers begin at even ones.
+        // On gfx90a and later, tuples of vector registers begin at even numbers.
         return unsupported(format!("vector registers from v{number}, which is odd"));
     }
     Ok(number)

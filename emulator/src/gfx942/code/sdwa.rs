@@ -38,7 +38,7 @@ pub(super) fn decode(
     inst.coding = Coding::Sdwa;
     inst.more = more;
     inst.sdst = VCC;
-    // A comparison says in these bits which scalar registers get the mask, if not VCC.
+    // In a comparison, these bits select the scalar registers for the mask, if not VCC.
     inst.dst = match (mask, bits(next, 15, 1)) {
         (false, _) => bits(word, 17, 8) as u8,
         (true, 0) if bits(next, 8, 7) != 0 => {

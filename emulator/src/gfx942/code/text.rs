@@ -8,7 +8,7 @@ use std::fmt;
 
 const NAMES: [&str; 8] = ["0.5", "-0.5", "1.0", "-1.0", "2.0", "-2.0", "4.0", "-4.0"];
 
-/// The name of scalar registers.
+/// Returns the name of scalar registers.
 pub fn scalar(number: u8, width: u8) -> String {
     let low_high = |name: &str| match (width, number % 2) {
         (2, _) => name.to_owned(),
@@ -23,7 +23,7 @@ pub fn scalar(number: u8, width: u8) -> String {
     }
 }
 
-/// The name of vector registers.
+/// Returns the name of vector registers.
 pub fn vector(number: u8, width: u8) -> String {
     registers('v', number, width)
 }
@@ -59,7 +59,7 @@ fn constant(value: u64, ty: Ty) -> String {
     }
 }
 
-/// The name or value of a source.
+/// Returns the name or value of a source.
 pub fn source(src: Src, ty: Ty) -> String {
     match src {
         Src::None => "off".to_owned(),
@@ -85,7 +85,7 @@ fn hex(value: i32) -> String {
 }
 
 impl Inst {
-    /// Its name with the suffix of its encoding.
+    /// Returns its name with the suffix of its encoding.
     pub fn name(&self) -> String {
         let spec = self.spec();
         let base = if self.op == Op::VCmp { compare::name(self.more) } else { spec.name.to_owned() };
@@ -118,7 +118,7 @@ impl Inst {
         let text = if abs { format!("|{text}|") } else { text };
         match neg {
             false => text,
-            // A minus before a constant would read as the constant's.
+            // A minus before a constant would read as part of the constant.
             true if matches!(self.src[at], Src::Const(_)) && !abs => format!("neg({text})"),
             true => format!("-{text}"),
         }
@@ -173,7 +173,7 @@ impl Inst {
         shown.map(|(count, _, name)| format!("{name}({count})")).collect::<Vec<_>>().join(" ")
     }
 
-    /// What `s_waitcnt` waits for: vmcnt, expcnt, lgkmcnt.
+    /// Returns the counters of `s_waitcnt`: vmcnt, expcnt, lgkmcnt.
     pub fn counters(&self) -> (u32, u32, u32) {
         let imm = self.imm.cast_unsigned();
         (imm & 15 | imm >> 10 & 0x30, imm >> 4 & 7, imm >> 8 & 15)

@@ -1,4 +1,4 @@
-//! From words to a vector instruction: VOP1, VOP2, VOPC in four bytes, and VOP3.
+//! Decodes vector instructions: VOP1, VOP2 and VOPC in four bytes, and VOP3.
 
 use super::decode::{bits, literal, named};
 use super::inst::{Coding, EXEC, Inst, Src, VCC};
@@ -6,11 +6,11 @@ use super::op::{Form, Op, Spec, Ty};
 use super::operand::{scalar, source, vector};
 use super::{Refusal, compare, dpp, invalid, sdwa, unsupported};
 
-/// Source 0 of an instruction whose second word says more.
+/// Values of source 0 that announce a second word.
 const SDWA: u16 = 249;
 const DPP: u16 = 250;
 
-/// The operation of a short form, its row, and what `more` is.
+/// Returns the operation of a short form, its row, and the value of `more`.
 fn operation(form: Form, opcode: u16) -> Result<(Op, Spec, u8), Refusal> {
     if form != Form::Vopc {
         return named(form, opcode).map(|(op, spec)| (op, spec, 0));
@@ -24,7 +24,7 @@ fn operation(form: Form, opcode: u16) -> Result<(Op, Spec, u8), Refusal> {
     Ok((Op::VCmp, inst.spec(), more))
 }
 
-/// Four bytes, or eight with a literal or SDWA.
+/// Decodes four bytes, or eight with a literal or SDWA.
 pub(super) fn short(word: u32, next: Option<u32>) -> Result<Inst, Refusal> {
     let (form, opcode) = match bits(word, 25, 6) {
         0x3f => (Form::Vop1, bits(word, 9, 8)),
@@ -86,7 +86,7 @@ fn destination(op: Op, spec: &Spec, number: u16) -> Result<u8, Refusal> {
     vector(number as u8, spec.dst.width())
 }
 
-/// Reads and writes of single lanes: what must be a vector register, and what must not.
+/// Checks reads and writes of single lanes: which operands must be vector registers, and which must not.
 fn lanes(inst: Inst) -> Result<Inst, Refusal> {
     let vector = |at: usize| matches!(inst.src[at], Src::V(_));
     let wrong = match inst.op {
@@ -98,7 +98,7 @@ fn lanes(inst: Inst) -> Result<Inst, Refusal> {
     if wrong { unsupported(format!("{} of such operands", inst.spec().name)) } else { Ok(inst) }
 }
 
-/// Eight bytes with three sources and modifiers.
+/// Decodes eight bytes with three sources and modifiers.
 pub(super) fn long(word: u32, next: u32) -> Result<Inst, Refusal> {
     let opcode = bits(word, 16, 10);
     let (form, opcode) = match opcode {
@@ -149,7 +149,7 @@ pub(super) fn long(word: u32, next: u32) -> Result<Inst, Refusal> {
     lanes(inst)
 }
 
-/// Modifiers stand only where the operand or result is a number.
+/// Modifiers are allowed only where the operand or result is a float.
 fn modifiers(inst: &Inst, spec: &Spec) -> Result<(), Refusal> {
     for at in 0..3 {
         if (inst.neg | inst.abs) >> at & 1 == 1 && !spec.src[at].signed() {
@@ -166,7 +166,7 @@ fn modifiers(inst: &Inst, spec: &Spec) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// Integer operations that saturate where `clamp` is set.
+/// Returns whether an integer operation saturates if `clamp` is set.
 pub(super) fn clamps(op: Op) -> bool {
     matches!(op, Op::VAddU32 | Op::VSubU32 | Op::VSubrevU32)
 }

@@ -10,18 +10,18 @@ use crate::gfx942::code::inst::{Inst, Src};
 use crate::gfx942::code::op::Op;
 use crate::memory::{Memory, View, clash};
 
-/// Where the arguments lie: above all of [`Memory`].
+/// Address of the arguments: above all of [`Memory`].
 pub(super) const KERNARG: u64 = 0x7000_0000_0000;
 
 /// Arguments of a launch.
 #[derive(Clone, Debug)]
 pub(super) struct Arguments {
     pub(super) bytes: Vec<u8>,
-    /// Which bytes an argument takes: the rest is padding.
+    /// Which bytes belong to an argument: the rest is padding.
     pub(super) written: Vec<bool>,
 }
 
-/// What a wave sees of memory.
+/// A wave's view of memory.
 pub(super) struct World<'m> {
     pub(super) memory: &'m mut Memory,
     pub(super) arguments: &'m Arguments,
@@ -36,7 +36,7 @@ impl World<'_> {
         self.memory.team(self.team)
     }
 
-    /// A word of the arguments, and whether all of it is written; none for an address elsewhere.
+    /// Returns a word of the arguments, and whether all of it is written; `None` for an address elsewhere.
     fn argument(&self, address: u64) -> Option<Result<(u32, bool), FaultKind>> {
         let at = address.checked_sub(KERNARG).filter(|at| *at < 1 << 20)? as usize;
         let Some(bytes) = self.arguments.bytes.get(at..at + 4) else {
@@ -112,7 +112,8 @@ impl World<'_> {
                                 (value, true) => value,
                                 _ => return Err(FaultKind::Unwritten { address, size: 4, byte: 0 }).lane(at),
                             },
-                            // LLVM reads the upper half of a word and the lower of the next at once: amdhsa allows it.
+                            // LLVM reads the upper half of a word and the lower half of the next at once:
+                            // amdhsa allows it.
                             None if address % 4 == 2 => {
                                 let low = u16::from_le_bytes(self.view().load(address).lane(at)?);
                                 let high = u16::from_le_bytes(self.view().load(address + 2).lane(at)?);
@@ -155,7 +156,7 @@ impl World<'_> {
                 1 => view.store(*address, [bytes[0]]).lane(*lane)?,
                 2 => view.store(*address, [bytes[0], bytes[1]]).lane(*lane)?,
                 _ => {
-                    // Words are what the hardware wants aligned.
+                    // The hardware requires words to be aligned.
                     for at in 0..size as usize / 4 {
                         view.store(address.wrapping_add(4 * at as u64), word(at)).lane(*lane)?;
                     }
@@ -167,7 +168,7 @@ impl World<'_> {
     }
 }
 
-/// Base in scalar registers plus 32 bits of each lane, or 64 bits of each lane; plus the offset.
+/// Base in scalar registers plus 32 bits per lane, or 64 bits per lane; plus the offset.
 fn addresses(r: &Registers, i: &Inst) -> Done<[u64; 64]> {
     let Src::V(number) = i.src[0] else { return stop(FaultKind::Unimplemented(i.to_string())) };
     let at = usize::from(number);

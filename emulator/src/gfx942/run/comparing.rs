@@ -1,4 +1,4 @@
-//! Vector comparisons: a mask, with zeros where lanes are not active.
+//! Vector comparisons: the result is a mask with zeros for inactive lanes.
 
 use super::number::{class32, class64};
 use super::operands::Wide;
@@ -9,7 +9,7 @@ use crate::gfx942::code::compare::{Kind, kind};
 use crate::gfx942::code::inst::Inst;
 use std::cmp::Ordering;
 
-/// The bit of a relation in the lower three bits of an opcode.
+/// Returns the bit of a relation in the lower three bits of an opcode.
 #[inline(always)]
 fn relation(order: Ordering) -> u32 {
     match order {
@@ -44,7 +44,7 @@ impl Registers {
         Ok(mask)
     }
 
-    /// The class of a number in a mask of classes.
+    /// Tests the class of each lane's number against a mask of classes.
     fn classes(&self, i: &Inst, wide: bool) -> Done<u64> {
         let mut buffers = [[0; 64]; 2];
         let [first, second] = &mut buffers;
@@ -69,7 +69,7 @@ impl Registers {
         let Some((kind, exec)) = kind(i.more) else { return stop(FaultKind::Unimplemented(i.to_string())) };
         let condition = u32::from(i.more & 7);
         let holds = |order: Ordering| condition & relation(order) != 0;
-        // Conditions with bit 3 are the opposites of the first eight, in reverse.
+        // Conditions with bit 3 are the negations of the first eight, in reverse.
         let negated = i.more & 8 != 0;
         let ordered = u32::from(if negated { !i.more } else { i.more } & 7);
         let float = |order: Option<Ordering>| order.is_some_and(|o| ordered & relation(o) != 0) != negated;

@@ -1,10 +1,13 @@
-//! `v_div_scale`, `v_div_fmas`, `v_div_fixup`: the parts of IEEE division that a reciprocal and fused steps stand between.
+//! `v_div_scale`, `v_div_fmas`, `v_div_fixup`: the parts of IEEE division around the reciprocal and the fused
+//! steps.
 //!
-//! From the pseudocode of AMD's CDNA3 and RDNA documents, where `x == DENORM` asks whether x is below the normal numbers. Three places
-//! are read by their purpose. Where the reciprocal and the quotient are both too small, the documents scale the denominator by
-//! 2^+64 (2^+128), which overflows: it is 2^-64, as where the reciprocal alone is. And a quotient that rounds to 0 counts as below
-//! the normal numbers. And a quotient that overflowed on its way, which the last step sees as ∞ or NaN, is ∞: the
-//! documents ask for the exponent of the denominator there, which cannot be reached. The tests hold the whole sequence against division.
+//! They follow the pseudocode of AMD's CDNA3 and RDNA documents, where `x == DENORM` asks whether x is below
+//! the normal numbers. Three places are read by their purpose. If the reciprocal and the quotient are both
+//! too small, the documents scale the denominator by 2^+64 (2^+128), which overflows: here it is 2^-64, as
+//! when only the reciprocal is too small. A quotient that rounds to 0 counts as below the normal numbers. And
+//! a quotient that overflowed on its way, which the last step sees as ∞ or NaN, is ∞: the documents ask
+//! for the exponent of the denominator there, which cannot be reached. The tests compare the whole sequence
+//! with division.
 
 macro_rules! division {
     ($scale:ident, $fixup:ident, $float:ty, $bits:ty, $ldexp:path, $mantissa:literal, $full:literal, $by:literal, $near_max:literal, $tiny:literal, $under:literal) => {
@@ -26,7 +29,7 @@ macro_rules! division {
             } else if denominator.is_infinite() || numerator == 0.0 {
                 sign
             } else if exponent(numerator) - exponent(denominator) < -$under {
-                // To nearest, what underflows is 0.
+                // Rounded to nearest, an underflow is 0.
                 sign
             } else if quotient.to_bits() >> $mantissa & $full == $full {
                 sign | INFINITY
@@ -43,7 +46,7 @@ macro_rules! division {
             let reciprocal_small = (1.0 / denominator).abs() < <$float>::MIN_POSITIVE;
             let quotient_small = (numerator / denominator).abs() < <$float>::MIN_POSITIVE;
             if exponent(numerator) - exponent(denominator) >= $near_max {
-                // The quotient is large: scale the denominator alone, and the quotient afterwards.
+                // The quotient is large: only the denominator is scaled now, and the quotient afterwards.
                 (if scaled == denominator { $ldexp(scaled, $by) } else { scaled }, true)
             } else if denominator.is_subnormal() {
                 ($ldexp(scaled, $by), false)
@@ -65,7 +68,7 @@ macro_rules! division {
 division!(scale_32, fixup_32, f32, u32, super::number::ldexp32, 23, 0xff, 64, 96, 23, 150);
 division!(scale_64, fixup_64, f64, u64, super::number::ldexp64, 52, 0x7ff, 128, 768, 53, 1075);
 
-/// `v_div_scale_f32`: the scaled value, and whether `v_div_fmas` scales.
+/// `v_div_scale_f32`: returns the scaled value, and whether `v_div_fmas` scales.
 pub(super) fn scale32(scaled: u32, denominator: u32, numerator: u32) -> (u32, bool) {
     let [a, b, c] = [scaled, denominator, numerator].map(f32::from_bits);
     let (value, later) = scale_32(a, b, c);
@@ -89,13 +92,13 @@ pub(super) fn fixup64(quotient: u64, denominator: u64, numerator: u64) -> u64 {
     fixup_64(f64::from_bits(quotient), f64::from_bits(denominator), f64::from_bits(numerator))
 }
 
-/// `v_div_fmas_f32`: a fused step, and where the quotient was scaled, that undone within the one rounding.
+/// `v_div_fmas_f32`: a fused step that also undoes the scaling of the quotient, in one rounding.
 pub(super) fn fmas32(a: f32, b: f32, c: f32, scaled: bool) -> f32 {
     if !scaled {
         return a.mul_add(b, c);
     }
     let by = if c.to_bits() >> 23 & 0xff > 127 { 64 } else { -64 };
-    // The product is exact in binary64. Rounding the sum to odd there keeps what the second rounding needs.
+    // The product is exact in binary64. Rounding the sum to odd preserves what the second rounding needs.
     let (product, c) = (f64::from(a) * f64::from(b), f64::from(c));
     let sum = product + c;
     if !sum.is_finite() {
@@ -106,7 +109,7 @@ pub(super) fn fmas32(a: f32, b: f32, c: f32, scaled: bool) -> f32 {
     super::number::ldexp64(to_odd(sum, error), by) as f32
 }
 
-/// A sum whose last bit says whether anything was lost.
+/// Rounds a sum to odd: the last bit tells whether anything was lost.
 fn to_odd(sum: f64, error: f64) -> f64 {
     if error == 0.0 || sum.to_bits() & 1 == 1 {
         return sum;
@@ -129,7 +132,7 @@ pub(super) fn fmas64(a: f64, b: f64, c: f64, scaled: bool) -> f64 {
     if !result.is_finite() {
         return result;
     }
-    // A second rounding differs from the one of the hardware only where it had a tie that the first one made.
+    // A second rounding differs from the hardware's only at a tie that the first one created.
     let back = super::number::ldexp64(result, -by);
     let lost = rounded - back;
     if lost == 0.0 {
@@ -145,7 +148,7 @@ pub(super) fn fmas64(a: f64, b: f64, c: f64, scaled: bool) -> f64 {
     if lost + lost == step && error != 0.0 && (error > 0.0) == (lost > 0.0) { neighbour } else { result }
 }
 
-/// The sign of what a fused step lost, as a number of that sign (Boldo and Muller, 2005).
+/// Returns a number with the sign of what a fused step lost (Boldo and Muller, 2005).
 fn fma_error(a: f64, b: f64, c: f64, rounded: f64) -> f64 {
     let two_sum = |x: f64, y: f64| {
         let sum = x + y;

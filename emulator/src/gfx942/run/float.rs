@@ -17,19 +17,19 @@ fn f64_of(x: u64) -> f64 {
     f64::from_bits(x)
 }
 
-/// A result between 0 and 1; none for a NaN that stays as it is.
+/// Clamps a result to 0 … 1; `None` for a NaN that stays as it is.
 #[inline(always)]
 fn clamped(value: f64, nan_is_zero: bool) -> Option<f64> {
     match value {
         nan if nan.is_nan() => nan_is_zero.then_some(0.0),
-        // -0 and what is below.
+        // -0 and negative numbers.
         value if value <= 0.0 => Some(0.0),
         value => Some(value.min(1.0)),
     }
 }
 
 impl Registers {
-    /// Sources of 32 bits; a third one that is not there is the destination of a `v_fmac`.
+    /// Returns 32-bit sources; a missing third one is the destination of a `v_fmac`.
     #[inline(always)]
     fn three32<'b>(&'b self, i: &Inst, buffers: &'b mut [Lanes; 3], count: usize) -> Done<[&'b Lanes; 3]> {
         let [first, second, third] = buffers;
@@ -64,7 +64,7 @@ impl Registers {
         Ok(())
     }
 
-    /// An operation that rounds: what NaN it gives is not left to the host.
+    /// Runs an operation that rounds. Its NaN is not left to the host.
     #[inline(always)]
     fn single(&mut self, i: &Inst, count: usize, f: impl Fn(f32, f32, f32) -> f32) -> Done {
         let mut buffers = [[0; 64]; 3];
@@ -104,7 +104,7 @@ impl Registers {
         self.finish64(i, out)
     }
 
-    /// An operation on bits of binary32, which knows itself what NaN it gives.
+    /// Runs an operation on binary32 bits, which chooses its own NaN.
     #[inline(always)]
     fn bits32(&mut self, i: &Inst, count: usize, f: impl Fn(u32, u32, u32) -> u32) -> Done {
         let mut buffers = [[0; 64]; 3];
@@ -128,7 +128,7 @@ impl Registers {
         self.finish64(i, out)
     }
 
-    /// From 32 bits to 64.
+    /// Runs a conversion from 32 bits to 64.
     #[inline(always)]
     fn widen(&mut self, i: &Inst, f: impl Fn(u32) -> u64) -> Done {
         let mut buffer = [0; 64];
@@ -140,7 +140,7 @@ impl Registers {
         self.finish64(i, out)
     }
 
-    /// From 64 bits to 32.
+    /// Runs a conversion from 64 bits to 32.
     #[inline(always)]
     fn narrow(&mut self, i: &Inst, f: impl Fn(u64) -> u32) -> Done {
         let mut a: Wide = [0; 64];
@@ -310,7 +310,7 @@ impl Registers {
             VCvtF32Ubyte1 => self.bits32(i, 1, |a, _, _| f32::from((a >> 8) as u8).to_bits()),
             VCvtF32Ubyte2 => self.bits32(i, 1, |a, _, _| f32::from((a >> 16) as u8).to_bits()),
             VCvtF32Ubyte3 => self.bits32(i, 1, |a, _, _| f32::from((a >> 24) as u8).to_bits()),
-            // Towards zero, what is too large to the limit, NaN to 0: as Rust's `as`.
+            // Towards zero, out-of-range values to the limit, NaN to 0: like Rust's `as`.
             VCvtU32F32 => self.integer_of(i, |a| f32_of(a) as u32),
             VCvtI32F32 => self.integer_of(i, |a| (f32_of(a) as i32).cast_unsigned()),
             VCvtU32F64 => self.narrow_integer(i, |a| f64_of(a) as u32),
@@ -346,7 +346,7 @@ impl Registers {
     }
 }
 
-/// The middle one; with NaN among them, the smallest.
+/// Returns the median; with a NaN among them, the smallest.
 fn median(a: u32, b: u32, c: u32, ieee: bool) -> u32 {
     let (min, max) = (number::min32, number::max32);
     if is_nan32(a) || is_nan32(b) || is_nan32(c) {

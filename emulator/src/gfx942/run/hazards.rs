@@ -1,5 +1,5 @@
-//! Wait states that the hardware does not make: instructions that must stand between two others (CDNA3 ISA 4.5, and LLVM's
-//! `GCNHazardRecognizer` for gfx940). An instruction counts 1, `s_nop n` counts n + 1.
+//! Wait states that the hardware does not insert: instructions required between two others (CDNA3 ISA 4.5,
+//! and LLVM's `GCNHazardRecognizer` for gfx940). An instruction counts 1, `s_nop n` counts n + 1.
 //!
 //! | first | then | between |
 //! |---|---|---|
@@ -19,18 +19,19 @@ use crate::gfx942::code::inst::{Coding, Inst, Part, Src, VCC};
 use crate::gfx942::code::op::{Form, Op, Ty};
 use crate::gfx942::code::text;
 
-/// Longer ago than any hazard.
+/// Longer ago than any hazard lasts.
 const START: u64 = 16;
 
-/// When registers were written, in wait states.
+/// The times, in wait states, at which registers were written.
 pub(super) struct Hazards {
     now: u64,
     scalar: [u64; 128],
-    /// The latest of them, to look no further mostly.
+    /// The latest of them, which usually decides quickly.
     latest_scalar: u64,
     exec: u64,
     vector: [u64; 256],
-    /// The latest reciprocal or root, partial write, and wide store: first register, registers, when.
+    /// The latest reciprocal or root, partial write, and wide store: first register, number of registers,
+    /// time.
     rough: (u8, u8, u64),
     partial: (u8, u8, u64),
     store: (u8, u8, u64),
@@ -60,9 +61,9 @@ impl Hazards {
         new
     }
 
-    /// For the next wave.
+    /// Resets for the next wave.
     pub(super) fn clear(&mut self) {
-        // Times only grow, so nothing need be forgotten but what is recent.
+        // Times only grow, so only recent ones need to be forgotten.
         self.now += START;
     }
 
@@ -92,7 +93,7 @@ impl Hazards {
         })
     }
 
-    /// What an access to global memory does too soon.
+    /// Returns the hazard that an access to global memory violates.
     #[inline(always)]
     pub(super) fn access(&mut self, i: &Inst) -> Option<String> {
         if self.soon(self.latest_scalar, 5)
@@ -107,7 +108,7 @@ impl Hazards {
         None
     }
 
-    /// What a vector operation does too soon; then, that it was done.
+    /// Returns the hazard that a vector operation violates, and records the operation.
     #[inline(always)]
     pub(super) fn vector(&mut self, i: &Inst) -> Option<String> {
         let recent = self.soon(self.latest_scalar, 5) || self.soon(self.exec, 5);
@@ -222,7 +223,7 @@ impl Hazards {
 }
 
 impl Inst {
-    /// Registers that a vector operation writes.
+    /// Returns the number of registers that a vector operation writes.
     #[inline(always)]
     fn width(&self) -> u8 {
         match self.spec().dst {

@@ -43,7 +43,7 @@ impl Registers {
         self.put32(i, &out)
     }
 
-    /// A shift of 64 bits: the count is the first source.
+    /// A 64-bit shift: the count is the first source.
     #[inline(always)]
     fn shift(&mut self, i: &Inst, f: impl Fn(u64, u32) -> u64) -> Done {
         let mut buffer = [0; 64];
@@ -56,7 +56,7 @@ impl Registers {
         self.put64(i, &out)
     }
 
-    /// A sum with a carry out and, where the third source is a mask, a carry in.
+    /// A sum with a carry out and, if the third source is a mask, a carry in.
     #[inline(always)]
     fn carry(&mut self, i: &Inst, f: impl Fn(u32, u32, bool) -> (u32, bool)) -> Done {
         let carries = match i.src[2] {
@@ -77,7 +77,7 @@ impl Registers {
         self.set64(i.sdst, mask & exec)
     }
 
-    /// A product of 32 bits each plus 64 bits.
+    /// A product of two 32-bit numbers plus 64 bits.
     fn multiply_add(&mut self, i: &Inst, f: impl Fn(u32, u32, u64) -> (u64, bool)) -> Done {
         let mut buffers = [[0; 64]; 2];
         let [first, second] = &mut buffers;
@@ -94,7 +94,7 @@ impl Registers {
         self.set64(i.sdst, mask & exec)
     }
 
-    /// The lanes of a source that hold something.
+    /// Returns the lanes of a source that hold a value.
     fn lanes_of(&self, src: Src, width: u8) -> Done<u64> {
         match (src, width) {
             (Src::V(number), _) => self.holding(number, width),
@@ -122,7 +122,7 @@ impl Registers {
         Ok(())
     }
 
-    /// `v_mov_b32`, `v_mov_b64`: what holds nothing is carried on as such.
+    /// `v_mov_b32`, `v_mov_b64`: lanes without a value stay without one.
     fn move_words(&mut self, i: &Inst, width: u8) -> Done {
         let parts = matches!(i.coding, Coding::Sdwa | Coding::Dpp);
         let known = if parts { u64::MAX } else { self.lanes_of(i.src[0], width)? };
@@ -155,7 +155,7 @@ impl Registers {
         self.read64(i, 0, &mut a)?;
         self.read64(i, 2, &mut c)?;
         for lane in 0..64 {
-            // The document limits the count to 4; what more does, it leaves open.
+            // The document limits the count to 4 and leaves larger ones open.
             if by[lane] > 4 && self.exec >> lane & 1 == 1 {
                 return stop(FaultKind::Unimplemented(format!("v_lshl_add_u64 by {}", by[lane])));
             }
@@ -179,12 +179,12 @@ impl Registers {
         self.put32(i, &out)
     }
 
-    /// Runs an operation on integers; any other goes on to [`float`](super::float).
+    /// Runs an integer operation; any other continues in [`float`](super::float).
     #[allow(clippy::too_many_lines)] // One match over one table.
     pub(super) fn integer(&mut self, i: &Inst) -> Done {
         use Op::*;
         let signed = |x: u32| x.cast_signed();
-        // The low 24 bits, as a number with a sign.
+        // The low 24 bits, as a signed number.
         let s24 = |x: u32| i64::from((x << 8).cast_signed() >> 8);
         let u24 = |x: u32| u64::from(x & 0x00ff_ffff);
         let half = |x: u32| x & 0xffff;
@@ -303,7 +303,7 @@ fn borrow(a: u32, b: u32, c: bool) -> (u32, bool) {
     (a.wrapping_sub(b).wrapping_sub(u32::from(c)), u64::from(a) < taken)
 }
 
-/// Bytes of `a` and `b`, as each byte of `selector` says.
+/// Returns bytes of `a` and `b`, as selected by each byte of `selector`.
 fn permute(a: u32, b: u32, selector: u32) -> u32 {
     let bytes = u64::from(a) << 32 | u64::from(b);
     let mut out = 0;

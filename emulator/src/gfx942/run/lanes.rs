@@ -12,7 +12,7 @@ impl Registers {
     pub(super) fn between_lanes(&mut self, i: &Inst) -> Done {
         match (i.op, i.src[0]) {
             (Op::VReadfirstlane, Src::V(number)) => {
-                // Of no active lane, the first of all.
+                // If no lane is active, lane 0.
                 let lane = if self.exec == 0 { 0 } else { self.exec.trailing_zeros() };
                 self.have(number, 1, 1 << lane)?;
                 let value = self.v[usize::from(number)][lane as usize];
@@ -34,8 +34,9 @@ impl Registers {
         }
     }
 
-    /// `ds_bpermute_b32`: each active lane reads the lane that its address names, `ds_permute_b32`: writes to it. The hardware
-    /// reads 0 from a lane that is not active; here that is a fault, for nothing in Lockstep means it.
+    /// `ds_bpermute_b32`: each active lane reads the lane that its address names; `ds_permute_b32`: writes to
+    /// it. The hardware reads 0 from an inactive lane; here that is a fault, because Lockstep never intends
+    /// it.
     pub(super) fn permute(&mut self, i: &Inst) -> Done {
         let [Src::V(address), Src::V(data), _] = i.src else {
             return stop(FaultKind::Unimplemented(i.to_string()));
@@ -90,7 +91,8 @@ impl Registers {
         Ok(())
     }
 
-    /// A DPP operation: its first source comes from other lanes; lanes that read none are left out, or read 0.
+    /// A DPP operation: its first source comes from other lanes; lanes that read none are left out, or read
+    /// 0.
     pub(super) fn across(&mut self, i: &Inst) -> Done {
         let Src::V(number) = i.src[0] else { return stop(FaultKind::Unimplemented(i.to_string())) };
         let exec = self.exec;
@@ -114,7 +116,7 @@ impl Registers {
         done
     }
 
-    /// A store is under way: it fills nothing.
+    /// Counts a pending store, which fills nothing.
     pub(super) fn begin_store(&mut self) {
         self.begin(Counter::Vm, Pending { scalar: false, first: 0, count: 0, unordered: false });
     }

@@ -1,4 +1,4 @@
-//! A grid of workgroups: arguments, what registers start with, and faults with their place.
+//! Runs a grid of workgroups: arguments, initial registers, and faults with their place.
 
 use super::access::{Arguments, KERNARG, World};
 use super::number::Approximation;
@@ -23,13 +23,14 @@ pub struct Module {
 }
 
 impl Module {
-    /// From the bytes of its file.
+    /// Loads a code object from the bytes of its file.
     pub fn load(bytes: &[u8]) -> Result<Module, LoadError> {
         Ok(Module { kernels: load(bytes)?, approximation: Approximation::default() })
     }
 
-    /// One kernel of these words, to try instructions: `arguments` arguments of eight bytes, their address in s0 and s1, the workgroup's x and y in s2
-    /// and s3, the lane in v0, 128 vector and all scalar registers.
+    /// Creates a single kernel from these words, to test instructions: `arguments` arguments of eight bytes
+    /// with their address in s0 and s1, the workgroup's x and y in s2 and s3, the lane in v0, 128 vector
+    /// registers and all scalar ones.
     pub fn from_words(name: &str, words: &[u32], arguments: u32) -> Module {
         Module {
             kernels: vec![Kernel::from_words(name, words, arguments)],
@@ -37,14 +38,14 @@ impl Module {
         }
     }
 
-    /// With reciprocals, roots and NaN like this.
+    /// Sets how reciprocals, roots and NaN are chosen.
     #[must_use]
     pub fn with_approximation(mut self, approximation: Approximation) -> Module {
         self.approximation = approximation;
         self
     }
 
-    /// Its kernels.
+    /// Returns its kernels.
     pub fn kernels(&self) -> &[Kernel] {
         &self.kernels
     }
@@ -54,7 +55,7 @@ impl Module {
     }
 }
 
-/// The bytes of the arguments: those of the caller and those that the launch makes.
+/// Returns the bytes of the arguments: those of the caller and those that the launch supplies.
 fn arguments(kernel: &Kernel, grid: Grid, params: &[u8]) -> Arguments {
     let len = kernel.kernarg as usize;
     let mut all = Arguments { bytes: vec![0; len], written: vec![false; len] };
@@ -74,7 +75,7 @@ fn arguments(kernel: &Kernel, grid: Grid, params: &[u8]) -> Arguments {
             }
             "hidden_block_count_" => u64::from(grid.blocks[dimension]),
             "hidden_group_size_" => u64::from(grid.threads[dimension]),
-            // Grids are whole workgroups, and begin at 0.
+            // Grids consist of whole workgroups, and begin at 0.
             "hidden_remainder_" | "hidden_global_offset_" => 0,
             "hidden_grid_dims" => {
                 (0..3).rev().find(|d| grid.blocks[*d] * grid.threads[*d] > 1).map_or(1, |d| d as u64 + 1)
@@ -89,7 +90,7 @@ fn arguments(kernel: &Kernel, grid: Grid, params: &[u8]) -> Arguments {
     all
 }
 
-/// What is wrong with a launch of the kernel.
+/// Checks a launch of the kernel.
 fn check(kernel: &Kernel, grid: Grid, params: &[u8]) -> Result<(), FaultKind> {
     let wrong = |why: String| Err(FaultKind::Launch(why));
     if let Err(what) = &kernel.descriptor {
@@ -121,7 +122,7 @@ fn check(kernel: &Kernel, grid: Grid, params: &[u8]) -> Result<(), FaultKind> {
     Ok(())
 }
 
-/// Registers of a wave before its first instruction.
+/// Sets a wave's registers before its first instruction.
 fn start(
     r: &mut Registers,
     kernel: &Kernel,
@@ -209,7 +210,7 @@ impl Program for Module {
 }
 
 impl Kernel {
-    /// Where an instruction is, and its text.
+    /// Returns an instruction's place and text.
     fn instruction(&self, at: usize) -> Instruction {
         let offset = self.offsets.get(at).copied().unwrap_or_default();
         let text = self.code.get(at).map(ToString::to_string).unwrap_or_default();

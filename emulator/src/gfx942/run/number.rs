@@ -1,13 +1,14 @@
-//! Arithmetic on binary32 and binary64 as CDNA3 does it in IEEE mode with subnormals kept: NaN, minimum, scaling, conversion.
+//! Arithmetic on binary32 and binary64 as CDNA3 does it in IEEE mode with subnormals preserved: NaN, minimum,
+//! scaling, conversion.
 
-/// What gives approximations, and NaN that no document fixes, their values.
+/// The values of approximations, and of NaNs that no document specifies.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Approximation {
-    /// Correctly rounded; the first operand that is NaN, quieted, or else the positive one without payload.
+    /// Correctly rounded; the first NaN operand, quieted, or else the positive NaN without payload.
     #[default]
     Rounded,
-    /// Off by anything within the documented error, and any quiet NaN, as this seed has it: what a kernel computes must not
-    /// depend on it.
+    /// Off by anything within the documented error, and any quiet NaN, depending on this seed: a kernel's
+    /// results must not depend on it.
     Perturbed(u64),
 }
 
@@ -17,7 +18,8 @@ fn hash(mut z: u64) -> u64 {
     z ^ (z >> 31)
 }
 
-/// How many units an approximation is off: any number up to the most, and the most itself, either way, in every other case.
+/// Returns the error of an approximation in units: any number up to the maximum, and in every other case the
+/// maximum itself, in either direction.
 fn off(hash: u64, units: u64) -> i64 {
     match hash >> 62 {
         0 => units.cast_signed(),
@@ -27,7 +29,8 @@ fn off(hash: u64, units: u64) -> i64 {
 }
 
 impl Approximation {
-    /// The result `exact`, correctly rounded, of an operation on `of`, whose error is at most `units` in the last place.
+    /// Approximates `exact`, the correctly rounded result of an operation on `of`, with an error of at most
+    /// `units` in the last place.
     pub(super) fn near32(self, exact: f32, of: u32, units: u32) -> f32 {
         match self {
             Approximation::Perturbed(seed) if exact.is_normal() => {
@@ -43,7 +46,7 @@ impl Approximation {
         }
     }
 
-    /// The same in binary64.
+    /// Like `near32`, in binary64.
     pub(super) fn near64(self, exact: f64, of: u64, units: u64) -> f64 {
         match self {
             Approximation::Perturbed(seed) if exact.is_normal() => {
@@ -55,7 +58,7 @@ impl Approximation {
         }
     }
 
-    /// The NaN of an operation on these.
+    /// Returns the NaN of an operation on these operands.
     #[cold]
     pub(super) fn nan32(self, operands: &[u32]) -> u32 {
         let found = operands.iter().copied().find(|x| is_nan32(*x)).map_or(0x7fc0_0000, |x| x | 0x0040_0000);
@@ -65,7 +68,7 @@ impl Approximation {
         }
     }
 
-    /// The same in binary64.
+    /// Like `nan32`, in binary64.
     #[cold]
     pub(super) fn nan64(self, operands: &[u64]) -> u64 {
         let found = operands.iter().copied().find(|x| is_nan64(*x));
@@ -87,7 +90,8 @@ pub(super) fn is_nan64(x: u64) -> bool {
 
 macro_rules! extremes {
     ($min:ident, $max:ident, $bits:ty, $float:ty, $is_nan:ident, $quiet:literal) => {
-        /// The smaller one. A quiet NaN counts as missing; in IEEE mode a signalling one makes the result NaN. -0 is below +0.
+        /// Returns the smaller one. A quiet NaN counts as missing; in IEEE mode a signalling one makes the
+        /// result NaN. -0 is below +0.
         #[inline(always)]
         pub(super) fn $min(a: $bits, b: $bits, ieee: bool) -> $bits {
             if $is_nan(a) || $is_nan(b) {
@@ -103,7 +107,7 @@ macro_rules! extremes {
             }
         }
 
-        /// The larger one.
+        /// Returns the larger one.
         #[inline(always)]
         pub(super) fn $max(a: $bits, b: $bits, ieee: bool) -> $bits {
             if $is_nan(a) || $is_nan(b) {
@@ -136,7 +140,7 @@ macro_rules! extreme_of_nan {
 extremes!(min32, max32, u32, f32, is_nan32, 0x0040_0000);
 extremes!(min64, max64, u64, f64, is_nan64, 0x0008_0000_0000_0000);
 
-/// `x` · 2^`by`, rounded once.
+/// Returns `x` · 2^`by`, rounded once.
 pub(super) fn ldexp64(x: f64, by: i32) -> f64 {
     if x == 0.0 || !x.is_finite() {
         return x;
@@ -164,12 +168,13 @@ pub(super) fn ldexp64(x: f64, by: i32) -> f64 {
     f64::from_bits(sign | (kept + u64::from(up)))
 }
 
-/// The same in binary32: exact in binary64, where 2^±400 is within reach of every binary32, then rounded once.
+/// Like `ldexp64`, in binary32: exact in binary64, where 2^±400 covers every binary32, then rounded once.
 pub(super) fn ldexp32(x: f32, by: i32) -> f32 {
     ldexp64(f64::from(x), by.clamp(-400, 400)) as f32
 }
 
-/// Classes of `v_cmp_class`: signalling and quiet NaN, -∞, negative normal, subnormal and zero, and the positive ones from zero up.
+/// Classes of `v_cmp_class`: signalling and quiet NaN, -∞, negative normal, subnormal and zero, and the
+/// positive ones from zero up.
 pub(super) fn class(sign: bool, exponent_full: bool, exponent_zero: bool, mantissa: u64, quiet: bool) -> u32 {
     let magnitude = match (exponent_full, exponent_zero, mantissa) {
         (true, _, 0) => 0,
@@ -191,17 +196,17 @@ pub(super) fn class64(x: u64) -> u32 {
     class(x >> 63 == 1, exponent == 0x7ff, exponent == 0, mantissa, x & 0x0008_0000_0000_0000 != 0)
 }
 
-/// A binary64 NaN as binary32: sign and the upper bits of the payload.
+/// Converts a binary64 NaN to binary32: sign and the upper bits of the payload.
 pub(super) fn narrow_nan(x: u64) -> u32 {
     (x >> 32 & 0x8000_0000) as u32 | 0x7fc0_0000 | (x >> 29 & 0x003f_ffff) as u32
 }
 
-/// A binary32 NaN as binary64.
+/// Converts a binary32 NaN to binary64.
 pub(super) fn widen_nan(x: u32) -> u64 {
     u64::from(x & 0x8000_0000) << 32 | 0x7ff8_0000_0000_0000 | u64::from(x & 0x003f_ffff) << 29
 }
 
-/// Mantissa from 0.5 to below 1 and exponent; of zero, infinity and NaN themselves and 0.
+/// Returns a mantissa in [0.5, 1) and the exponent; zero, infinity and NaN themselves with exponent 0.
 pub(super) fn frexp(x: f64) -> (f64, i32) {
     if x == 0.0 || !x.is_finite() {
         return (x, 0);

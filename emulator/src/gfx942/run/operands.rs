@@ -4,7 +4,7 @@ use super::registers::{Lanes, Registers};
 use super::stop::Done;
 use crate::gfx942::code::inst::{Coding, Inst, Part, Src};
 
-/// 64 bits of each lane.
+/// 64 bits per lane.
 pub(super) type Wide = [u64; 64];
 
 fn part(x: u32, part: Part, sext: bool) -> u32 {
@@ -18,11 +18,11 @@ fn part(x: u32, part: Part, sext: bool) -> u32 {
 }
 
 impl Registers {
-    /// Source `at`, of 32 bits, with its modifiers. It stays where it is when nothing is to be done to it.
+    /// Returns 32-bit source `at`, with its modifiers applied. It is not copied if there are none.
     #[inline(always)]
     pub(super) fn read32<'b>(&'b self, i: &Inst, at: usize, buffer: &'b mut Lanes) -> Done<&'b Lanes> {
         match i.src[at] {
-            // `across` has looked.
+            // `across` has checked.
             Src::V(_) if at == 0 && i.coding == Coding::Dpp => {}
             Src::V(number) => self.have(number, 1, self.exec)?,
             Src::S(number) => {
@@ -33,7 +33,7 @@ impl Registers {
         self.unchecked32(i, at, buffer)
     }
 
-    /// The same, where the caller looks after lanes that hold nothing.
+    /// Like `read32`, if the caller handles lanes without a value.
     #[inline(always)]
     pub(super) fn unchecked32<'b>(&'b self, i: &Inst, at: usize, buffer: &'b mut Lanes) -> Done<&'b Lanes> {
         let signs = (i.neg | i.abs) >> at & 1 == 1;
@@ -62,7 +62,7 @@ impl Registers {
         Ok(buffer)
     }
 
-    /// Source `at`, of 64 bits, with its modifiers.
+    /// Reads 64-bit source `at`, with its modifiers applied.
     #[inline(always)]
     pub(super) fn read64(&self, i: &Inst, at: usize, out: &mut Wide) -> Done {
         match i.src[at] {
@@ -85,7 +85,7 @@ impl Registers {
         Ok(())
     }
 
-    /// Writes a result of 32 bits to the active lanes.
+    /// Writes a 32-bit result to the active lanes.
     #[inline(always)]
     pub(super) fn put32(&mut self, i: &Inst, out: &Lanes) -> Done {
         if i.coding == Coding::Sdwa && i.sdwa.dst != Part::All {
@@ -97,7 +97,7 @@ impl Registers {
         Ok(())
     }
 
-    /// Writes a result of 64 bits to the active lanes.
+    /// Writes a 64-bit result to the active lanes.
     #[inline(always)]
     pub(super) fn put64(&mut self, i: &Inst, out: &Wide) -> Done {
         let exec = self.exec;
@@ -112,7 +112,7 @@ impl Registers {
         Ok(())
     }
 
-    /// Writes a part of a register: the rest becomes zeros, the sign, or stays.
+    /// Writes part of a register: the rest becomes zeros, the sign, or stays.
     #[cold]
     fn put_part(&mut self, i: &Inst, out: &Lanes) -> Done {
         let (shift, mask) = match i.sdwa.dst {
@@ -129,7 +129,7 @@ impl Registers {
             let value = out[lane] & mask;
             let rest = match i.sdwa.unused {
                 0 => 0,
-                // The sign fills what lies above the part; what lies below is zeros.
+                // The sign fills the bits above the part; the bits below are zeros.
                 1 if value & (mask ^ mask >> 1) != 0 => !(mask << shift | ((1u32 << shift) - 1)),
                 1 => 0,
                 _ => old[lane] & !(mask << shift),
@@ -143,7 +143,7 @@ impl Registers {
     }
 }
 
-/// Takes over the active lanes.
+/// Copies the active lanes.
 #[inline(always)]
 pub(super) fn blend(register: &mut Lanes, out: &Lanes, exec: u64) {
     if exec == u64::MAX {

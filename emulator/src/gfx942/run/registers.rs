@@ -1,4 +1,4 @@
-//! Registers of a wave, and what is known of them: whether they were written, and whether a load into them is under way.
+//! Registers of a wave, and their state: whether they were written, and whether a load into them is pending.
 
 use super::hazards::Hazards;
 use super::number::Approximation;
@@ -16,18 +16,18 @@ pub(super) struct Registers {
     pub(super) v: Vec<Lanes>,
     /// Lanes that were written.
     pub(super) written: [u64; 256],
-    /// Lanes that were written and are not under way.
+    /// Lanes that were written and have no pending load.
     pub(super) ready: [u64; 256],
-    /// Loads under way into a register.
+    /// Pending loads into a register.
     pub(super) filling: [u8; 256],
     pub(super) s: [u32; 128],
-    /// Bits that hold something, and those of them that no load is about to replace. Bits, for LLVM joins masks whose lanes are
-    /// written on different ways.
+    /// Bits that hold a value, and those of them that no pending load will replace. Tracked by bit, because
+    /// LLVM joins masks whose lanes are written on different paths.
     pub(super) s_written: [u32; 128],
     pub(super) s_ready: [u32; 128],
     pub(super) s_filling: [u8; 128],
     pub(super) exec: u64,
-    /// The first source of a DPP operation, from the lanes that it reads.
+    /// The first source of a DPP operation, gathered from the lanes that it reads.
     pub(super) crossed: Lanes,
     scc: Option<bool>,
     pub(super) vm: VecDeque<Pending>,
@@ -61,7 +61,7 @@ impl Registers {
         }
     }
 
-    /// For the next wave: nothing is written, and every lane is active.
+    /// Resets for the next wave: nothing is written, and every lane of `exec` is active.
     pub(super) fn clear(&mut self, exec: u64) {
         self.written.fill(0);
         self.ready.fill(0);
@@ -95,7 +95,7 @@ impl Registers {
         Box::new(Stop { kind: FaultKind::UnwrittenRegister(text::vector(number, width)), lane: None })
     }
 
-    /// Checks that the lanes of vector registers hold values.
+    /// Checks that lanes of vector registers hold values.
     #[inline(always)]
     pub(super) fn have(&self, number: u8, width: u8, lanes: u64) -> Done {
         let mut missing = lanes & !self.ready[usize::from(number)];
@@ -107,8 +107,9 @@ impl Registers {
         if missing == 0 { Ok(()) } else { Err(self.unready(number, width, lanes)) }
     }
 
-    /// Which lanes of vector registers hold values, where no load into them is under way. Moves and selections carry lanes that do
-    /// not on: LLVM has them read what a way that nobody goes would have written.
+    /// Returns the lanes of vector registers that hold values, if no load into them is pending. Moves and
+    /// selections propagate lanes without values: LLVM lets them read what a path not taken would have
+    /// written.
     #[inline(always)]
     pub(super) fn holding(&self, number: u8, width: u8) -> Done<u64> {
         let mut lanes = u64::MAX;
@@ -121,7 +122,7 @@ impl Registers {
         Ok(lanes)
     }
 
-    /// Says that `lanes` of vector registers are written, but with nothing where they are not `known`.
+    /// Marks `lanes` of vector registers as written, but without a value where not `known`.
     #[inline(always)]
     pub(super) fn wrote_known(&mut self, number: u8, width: u8, lanes: u64, known: u64) -> Done {
         self.wrote(number, width, lanes)?;
@@ -134,7 +135,8 @@ impl Registers {
         Ok(())
     }
 
-    /// Checks that no load will overwrite vector registers that are about to be written, and says that `lanes` of them are.
+    /// Checks that no pending load will overwrite vector registers that are about to be written, and marks
+    /// `lanes` of them as written.
     #[inline(always)]
     pub(super) fn wrote(&mut self, number: u8, width: u8, lanes: u64) -> Done {
         for at in usize::from(number)..usize::from(number) + usize::from(width) {
@@ -147,7 +149,7 @@ impl Registers {
         Ok(())
     }
 
-    /// A scalar register.
+    /// Returns a scalar register.
     #[inline(always)]
     pub(super) fn s32(&self, number: u8) -> Done<u32> {
         if number & 126 == EXEC {
@@ -159,7 +161,7 @@ impl Registers {
         Ok(self.s[usize::from(number & 127)])
     }
 
-    /// A pair of them.
+    /// Returns a pair of scalar registers.
     #[inline(always)]
     pub(super) fn s64(&self, number: u8) -> Done<u64> {
         if number == EXEC {
@@ -168,7 +170,7 @@ impl Registers {
         Ok(u64::from(self.s32(number)?) | u64::from(self.s32(number + 1)?) << 32)
     }
 
-    /// A pair of them, and which of its bits hold something. No load into it may be under way.
+    /// Returns a pair, and which of its bits hold a value. No load into it may be pending.
     #[inline(always)]
     pub(super) fn known64(&self, number: u8) -> Done<(u64, u64)> {
         if number == EXEC {
@@ -183,7 +185,7 @@ impl Registers {
         Ok((both(&self.s), both(&self.s_ready)))
     }
 
-    /// A register, and which of its bits hold something.
+    /// Returns a register, and which of its bits hold a value.
     #[inline(always)]
     pub(super) fn known32(&self, number: u8) -> Done<(u32, u32)> {
         if number & 126 == EXEC {
@@ -196,7 +198,7 @@ impl Registers {
         Ok((self.s[at], self.s_ready[at]))
     }
 
-    /// A pair of them as a mask: the bits of active lanes hold something.
+    /// Returns a pair as a mask: the bits of active lanes must hold a value.
     #[inline(always)]
     pub(super) fn mask(&self, number: u8) -> Done<u64> {
         let (mask, known) = self.known64(number)?;
@@ -207,7 +209,7 @@ impl Registers {
         Ok(mask)
     }
 
-    /// Whether a pair of them is not 0: a bit that is 1 tells, whatever the others are.
+    /// Returns whether a pair is not 0: a single 1 bit decides, whatever the others are.
     pub(super) fn any(&self, number: u8) -> Done<bool> {
         let (mask, known) = self.known64(number)?;
         if mask & known == 0 && known != u64::MAX {
@@ -244,7 +246,7 @@ impl Registers {
         Ok(())
     }
 
-    /// Writes a register, or a pair, some of whose bits hold nothing.
+    /// Writes a register or a pair, some of whose bits hold no value.
     pub(super) fn set_known(&mut self, number: u8, width: u8, value: u64, known: u64) -> Done {
         let bits = if width == 2 { known } else { known | 0xffff_ffff << 32 };
         if number & 126 == EXEC && bits != u64::MAX {
@@ -262,7 +264,7 @@ impl Registers {
         Ok(())
     }
 
-    /// Writes a pair of them.
+    /// Writes a pair of scalar registers.
     #[inline(always)]
     pub(super) fn set64(&mut self, number: u8, value: u64) -> Done {
         if number == EXEC {
@@ -282,12 +284,12 @@ impl Registers {
         self.scc = Some(value);
     }
 
-    /// SCC of a result some of whose bits hold nothing may be anything.
+    /// Sets SCC for a result some of whose bits hold no value; `None` if it is undetermined.
     pub(super) fn set_scc_known(&mut self, value: Option<bool>) {
         self.scc = value;
     }
 
-    /// A scalar source.
+    /// Returns a scalar source.
     #[inline(always)]
     pub(super) fn scalar32(&self, src: Src) -> Done<u32> {
         match src {
@@ -302,7 +304,7 @@ impl Registers {
         }
     }
 
-    /// A scalar source of 64 bits.
+    /// Returns a 64-bit scalar source.
     #[inline(always)]
     pub(super) fn scalar64(&self, src: Src) -> Done<u64> {
         match src {

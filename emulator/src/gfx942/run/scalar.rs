@@ -6,7 +6,7 @@ use crate::fault::FaultKind;
 use crate::gfx942::code::inst::{Inst, Src};
 use crate::gfx942::code::op::{Op, Ty};
 
-/// An operand of 64 bits that is a literal has 32: which bits follow above a set sign, the documents leave open.
+/// A literal as a 64-bit operand has 32 bits: the documents do not say which bits follow above a set sign.
 fn wide(registers: &Registers, src: Src, literal: bool) -> Done<u64> {
     if let (Src::Const(value @ 0x8000_0000..=0xffff_ffff), true) = (src, literal) {
         return stop(FaultKind::Unimplemented(format!("the literal {value:#x} as 64 bits")));
@@ -32,7 +32,7 @@ pub(super) fn run(r: &mut Registers, i: &Inst) -> Done {
     let (a, b) = (x as u32, y as u32);
     let (sa, sb) = (a.cast_signed(), b.cast_signed());
     let sx = x.cast_signed();
-    // The result, and SCC where it is "not zero" or its own.
+    // The result, and SCC: "not zero", or the operation's own.
     let logic = |value: u64| (Some(value), Some(value != 0));
     let some = |value: u32, scc: bool| (Some(u64::from(value)), Some(scc));
     let plain = |value: u64| (Some(value), None);
@@ -162,7 +162,7 @@ pub(super) fn run(r: &mut Registers, i: &Inst) -> Done {
     Ok(())
 }
 
-/// Operations on bits, and moves: bits that hold nothing stay such.
+/// Operations on bits, and moves: bits without a value stay without one.
 fn carries_on(op: Op) -> bool {
     use Op::*;
     matches!(
@@ -195,7 +195,7 @@ fn carries_on(op: Op) -> bool {
     )
 }
 
-/// A source and which of its bits hold something.
+/// Returns a source, and which of its bits hold a value.
 fn known(r: &Registers, src: Src, ty: Ty) -> Done<(u64, u64)> {
     match (src, ty.width()) {
         (Src::S(number), 2) => r.known64(number),
@@ -214,7 +214,8 @@ fn whole(r: &Registers, i: &Inst) -> Done<bool> {
     Ok(known(r, i.src[0], spec.src[0])?.1 & known(r, i.src[1], spec.src[1])?.1 == u64::MAX)
 }
 
-/// An operation on bits of which some hold nothing: a bit of the result holds something if it is the same whatever those are.
+/// An operation on bits, some of which hold no value: a bit of the result holds a value if it is the same
+/// whatever those are.
 #[cold]
 fn partial(r: &mut Registers, i: &Inst) -> Done {
     use Op::*;
@@ -267,7 +268,7 @@ fn partial(r: &mut Registers, i: &Inst) -> Done {
     Ok(())
 }
 
-/// `width` bits from `from`, of a value of `of` bits.
+/// Returns `width` bits from bit `from` on, of a value of `of` bits.
 fn bfe(x: u64, from: u32, width: u32, of: u32, signed: bool) -> u64 {
     if width == 0 {
         return 0;

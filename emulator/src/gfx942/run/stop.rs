@@ -2,18 +2,18 @@
 
 use crate::fault::FaultKind;
 
-/// A fault, and the lane whose it is.
+/// A fault, and its lane.
 #[derive(Clone, Debug)]
 pub(super) struct Stop {
     pub(super) kind: FaultKind,
     pub(super) lane: Option<u32>,
 }
 
-/// Boxed: it is rare, and results are returned all the time.
+/// Boxed, because it is rare and results are returned all the time.
 pub(super) type Done<T = ()> = Result<T, Box<Stop>>;
 
 pub(super) trait Stops<T> {
-    /// As a fault of a lane.
+    /// Converts to a fault of a lane.
     fn lane(self, lane: u32) -> Done<T>;
 }
 
@@ -24,7 +24,7 @@ impl<T> Stops<T> for Result<T, FaultKind> {
     }
 }
 
-/// As a fault of the whole wave.
+/// Returns a fault of the whole wave.
 #[cold]
 pub(super) fn stop<T>(kind: FaultKind) -> Done<T> {
     Err(Box::new(Stop { kind, lane: None }))

@@ -1,4 +1,4 @@
-//! Loads and stores under way, and what `s_waitcnt` waits for.
+//! Pending loads and stores, and what `s_waitcnt` waits for.
 
 use super::registers::Registers;
 use super::stop::{Done, stop};
@@ -6,14 +6,14 @@ use crate::fault::FaultKind;
 use crate::gfx942::code::text;
 use std::collections::VecDeque;
 
-/// A load or store that may be under way.
+/// A pending load or store.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Pending {
-    /// Scalar, or vector, registers that it fills; none for a store.
+    /// The scalar or vector registers that it fills; none for a store.
     pub(super) scalar: bool,
     pub(super) first: u8,
     pub(super) count: u8,
-    /// Returns in any order.
+    /// Whether it may return in any order.
     pub(super) unordered: bool,
 }
 
@@ -38,7 +38,8 @@ impl Registers {
         FaultKind::NoWait(name, why)
     }
 
-    /// Loads into vector registers are under way; they are written already, and may be read after a wait.
+    /// Records a pending load into vector registers; they are written already, but may be read only after a
+    /// wait.
     pub(super) fn fill(&mut self, counter: Counter, number: u8, width: u8, lanes: u64) -> Done {
         for at in usize::from(number)..usize::from(number) + usize::from(width) {
             // Loads of one kind return in order, so one may follow another into the same register.
@@ -54,7 +55,7 @@ impl Registers {
         Ok(())
     }
 
-    /// A scalar load is under way. `known` says which of its words hold something.
+    /// Records a pending scalar load. `known` tells which of its words hold a value.
     pub(super) fn fill_scalar(&mut self, number: u8, words: &[u32], known: u32) -> Done {
         for (word, value) in words.iter().enumerate() {
             let at = usize::from(number) + word;
@@ -92,9 +93,9 @@ impl Registers {
         }
     }
 
-    /// Waits until at most `most` are under way.
+    /// Waits until at most `most` are pending.
     pub(super) fn wait(&mut self, counter: Counter, most: usize) {
-        // Scalar loads come back in any order: before all have, nobody knows which did.
+        // Scalar loads return in any order: until all have, it is unknown which did.
         if counter == Counter::Lgkm && most > 0 && self.lgkm.iter().any(|p| p.unordered) {
             return;
         }

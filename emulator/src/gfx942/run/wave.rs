@@ -11,7 +11,7 @@ use crate::gfx942::code::op::{Form, Op};
 use crate::gfx942::object::Kernel;
 use crate::launch::MAX_INSTRUCTIONS;
 
-/// Runs to the end; or to a fault, with the number of the instruction.
+/// Runs to the end, or to a fault, which is returned with the instruction's index.
 pub(super) fn run(
     kernel: &Kernel,
     r: &mut Registers,
@@ -99,7 +99,7 @@ fn flow(r: &mut Registers, i: &Inst) -> Done<Next> {
             }
             false
         }
-        // Loads that are under way are dropped: LLVM leaves some whose values a way does not need.
+        // Pending loads are dropped: LLVM leaves some whose values a path does not need.
         Op::SEndpgm => return Ok(Next::End),
         Op::SBranch => true,
         Op::SCbranchScc0 => !r.scc()?,

@@ -1,4 +1,5 @@
-//! Moves, arithmetic, logic and comparisons. A modifier stands in exactly one pattern, or the instruction is not implemented.
+//! Moves, arithmetic, logic and comparisons. A modifier must match exactly one pattern; otherwise the
+//! instruction is not implemented.
 
 use super::super::body::Operand;
 use super::super::error::ParseError;
@@ -10,7 +11,7 @@ use super::step;
 type Found = Result<Option<Step>, ParseError>;
 
 pub(super) fn lower(o: &mut Operands<'_, '_, '_>, base: &str, parts: &[&str]) -> Found {
-    // The type is last; what stands before it modifies.
+    // The type is last; what precedes it are modifiers.
     let Some((name, modifiers)) = parts.split_last() else { return Ok(None) };
     let Some(ty) = Ty::parse(name).filter(|ty| ty.bits != 8) else { return Ok(None) };
     let plain = modifiers.is_empty();
@@ -83,7 +84,7 @@ fn compare(o: &mut Operands<'_, '_, '_>, modifiers: &[&str], ty: Ty) -> Found {
         "nan" => (Compare::Nan, true),
         _ => return Ok(None),
     };
-    // lo, ls, hi, hs are of unsigned integers, equ … of numbers alone, and bits have no order.
+    // lo, ls, hi and hs apply to unsigned integers, equ … to floats only, and bits have no order.
     let fits = match ty.kind {
         Kind::Float => !matches!(*name, "lo" | "ls" | "hi" | "hs"),
         Kind::Unsigned => !matches!(*name, "equ" | "neu" | "ltu" | "leu" | "gtu" | "geu" | "num" | "nan"),
@@ -97,7 +98,7 @@ fn compare(o: &mut Operands<'_, '_, '_>, modifiers: &[&str], ty: Ty) -> Found {
         (_, Some(ty)) => Op::CompareInt(compare, ty),
         _ => return Ok(None),
     };
-    // A second destination or a third source would be other instructions: neither is implemented.
+    // A second destination or a third source would make it another instruction, which is not implemented.
     if matches!(o.peek(), Some(Operand::Two(..))) {
         return Ok(None);
     }
@@ -106,7 +107,7 @@ fn compare(o: &mut Operands<'_, '_, '_>, modifiers: &[&str], ty: Ty) -> Found {
 
 fn float(o: &mut Operands<'_, '_, '_>, base: &str, modifiers: &[&str], ty: Ty) -> Found {
     let Some(float) = FloatTy::of(ty) else { return Ok(None) };
-    // Without .rn, an addition or multiplication may be contracted by the assembler: its bits are not settled.
+    // Without .rn, the assembler may contract an addition or multiplication, so its bits are not determined.
     let op = match (base, modifiers) {
         ("add", ["rn"]) => Op::Float2(Float2::Add, float),
         ("sub", ["rn"]) => Op::Float2(Float2::Sub, float),
@@ -121,7 +122,7 @@ fn float(o: &mut Operands<'_, '_, '_>, base: &str, modifiers: &[&str], ty: Ty) -
         ("abs", []) => Op::Float1(Float1::Abs, float),
         ("sqrt", ["rn"]) => Op::Float1(Float1::Sqrt, float),
         ("rcp", ["rn"]) => Op::Float1(Float1::Reciprocal, float),
-        // mad.rn is a fused one since sm_20.
+        // mad.rn is fused since sm_20.
         ("fma" | "mad", ["rn"]) => Op::Fma(float),
         _ => return Ok(None),
     };
@@ -202,7 +203,7 @@ fn three(o: &mut Operands<'_, '_, '_>, op: Int3, int: IntTy, ty: Ty) -> Found {
     Ok(Some(Step { d, a, b, c, ..step(Op::Int3(op, int)) }))
 }
 
-/// One integer, and bit fields.
+/// Single-operand integer operations, and bit fields.
 fn other(o: &mut Operands<'_, '_, '_>, base: &str, modifiers: &[&str], ty: Ty, int: IntTy) -> Found {
     let bits = ty.kind == Kind::Bits;
     let one = match (base, modifiers) {

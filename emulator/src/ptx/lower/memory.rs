@@ -22,7 +22,7 @@ pub(super) fn lower(o: &mut Operands<'_, '_, '_>, base: &str, parts: &[&str]) ->
     let load = base == "ld";
     let [space @ ("global" | "param"), modifiers @ .., ty] = parts else { return Ok(None) };
     let Some(ty) = Ty::parse(ty).filter(|ty| *ty != Ty::PREDICATE) else { return Ok(None) };
-    // How long caches keep something changes no result.
+    // Cache hints do not change results.
     let mut rest = modifiers;
     if let ["nc", after @ ..] = rest
         && load
@@ -60,7 +60,7 @@ fn loaded(o: &mut Operands<'_, '_, '_>, param: bool, access: Access, ty: Ty) -> 
     }
     let mut sign_to = 0;
     if ty.kind == Kind::Signed {
-        // A vector's signs are extended alike.
+        // All values of a vector are sign-extended alike.
         if widths.windows(2).any(|pair| pair[0] != pair[1]) {
             return Ok(None);
         }
@@ -75,7 +75,7 @@ fn loaded(o: &mut Operands<'_, '_, '_>, param: bool, access: Access, ty: Ty) -> 
     let Operand::Address(base, offset) = o.next()? else {
         return Err(o.wrong("expected the address of a parameter"));
     };
-    // A parameter at an address that is computed is not implemented.
+    // Parameters at computed addresses are not implemented.
     let Operand::Name(name) = &**base else { return Ok(None) };
     let found = o.lower.entry.params.iter().find(|param| param.name == name.text);
     let place = found.ok_or_else(|| o.wrong(format!("{} is no parameter", name.text)))?.place;
@@ -111,7 +111,7 @@ fn target_slot<'t>(
     }
 }
 
-/// The one value, or those in braces.
+/// Returns the single value, or those in braces.
 fn values<'l, 't>(o: &mut Operands<'l, '_, 't>, count: u8) -> Result<Vec<&'l Operand<'t>>, ParseError> {
     match o.next()? {
         Operand::List(list) if list.len() == usize::from(count) && count > 1 => Ok(list.iter().collect()),

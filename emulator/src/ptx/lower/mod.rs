@@ -1,4 +1,5 @@
-//! Statements to steps, once: every modifier is understood here, or the step is a fault that names the instruction.
+//! Converts statements to steps, once: every modifier is interpreted here, or the step is a fault that names
+//! the instruction.
 
 mod arithmetic;
 mod convert;
@@ -13,7 +14,7 @@ use super::op::{NONE, Op, Step};
 use operands::Operands;
 use std::collections::HashMap;
 
-/// What lowering an entry point needs.
+/// The state of lowering an entry point.
 pub(crate) struct Lower<'b, 't> {
     body: &'b Body<'t>,
     entry: &'b mut Entry,
@@ -22,7 +23,7 @@ pub(crate) struct Lower<'b, 't> {
     tables: HashMap<&'t str, u32>,
 }
 
-/// All statements of a body.
+/// Lowers all statements of a body.
 pub(crate) fn entry(body: &Body<'_>, entry: &mut Entry) -> Result<(), ParseError> {
     let mut lower = Lower {
         body,
@@ -67,7 +68,7 @@ impl<'t> Lower<'_, 't> {
     }
 }
 
-/// A step without operands and guard.
+/// Returns a step without operands and guard.
 fn step(op: Op) -> Step {
     Step { op, guard: NONE, d: 0, a: 0, b: 0, c: 0, extra: 0 }
 }

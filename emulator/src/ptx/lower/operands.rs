@@ -1,4 +1,4 @@
-//! Operands, one after the other, as slots.
+//! Converts operands, one after the other, to slots.
 
 use super::super::body::{Number, Operand, Statement};
 use super::super::entry::SPECIAL;
@@ -9,7 +9,7 @@ use super::super::scope::Register;
 use super::super::types::Ty;
 use super::Lower;
 
-/// The operands of a statement that were not taken yet.
+/// The remaining operands of a statement.
 pub(crate) struct Operands<'l, 'b, 't> {
     pub(crate) lower: &'l mut Lower<'b, 't>,
     pub(crate) statement: &'l Statement<'t>,
@@ -21,30 +21,30 @@ impl<'l, 'b, 't> Operands<'l, 'b, 't> {
         Operands { lower, statement, at: 0 }
     }
 
-    /// An error of this statement.
+    /// Returns an error in this statement.
     pub(crate) fn wrong(&self, what: impl Into<String>) -> ParseError {
         wrong(self.statement.opcode, what)
     }
 
-    /// The next operand.
+    /// Takes the next operand.
     pub(crate) fn next(&mut self) -> Result<&'l Operand<'t>, ParseError> {
         let operand = self.statement.operands.get(self.at);
         self.at += 1;
         operand.ok_or_else(|| self.wrong(format!("operand {} is missing", self.at)))
     }
 
-    /// What comes next, without taking it.
+    /// Returns the next operand without taking it.
     pub(crate) fn peek(&self) -> Option<&'l Operand<'t>> {
         self.statement.operands.get(self.at)
     }
 
-    /// No operand is left.
+    /// Checks that no operand is left.
     pub(crate) fn finish(&self) -> Result<(), ParseError> {
         let left = self.statement.operands.len().saturating_sub(self.at);
         if left == 0 { Ok(()) } else { Err(self.wrong(format!("{left} operands too many"))) }
     }
 
-    /// A register that is written, as wide as its type.
+    /// Takes a register to write, as wide as its type.
     pub(crate) fn target(&mut self, ty: Ty) -> Result<u32, ParseError> {
         let operand = self.next()?;
         self.target_slot(operand, ty)
@@ -67,7 +67,7 @@ impl<'l, 'b, 't> Operands<'l, 'b, 't> {
         }
     }
 
-    /// A register that is written and may be wider than the type: its slot and its width.
+    /// Takes a register to write that may be wider than the type: its slot and its width.
     pub(crate) fn target_wider(&mut self, ty: Ty) -> Result<(u32, u8), ParseError> {
         let operand = self.next()?;
         self.target_slot_wider(operand, ty)
@@ -88,7 +88,7 @@ impl<'l, 'b, 't> Operands<'l, 'b, 't> {
         }
     }
 
-    /// A value that is read: a register as wide as its type, or a constant.
+    /// Takes a value to read: a register as wide as its type, or a constant.
     pub(crate) fn source(&mut self, ty: Ty) -> Result<u32, ParseError> {
         let operand = self.next()?;
         self.source_slot(operand, ty)
@@ -102,7 +102,7 @@ impl<'l, 'b, 't> Operands<'l, 'b, 't> {
         }
     }
 
-    /// A value that is read, from a register that may be wider than the type.
+    /// Takes a value to read from a register that may be wider than the type.
     pub(crate) fn source_wider(&mut self, ty: Ty) -> Result<u32, ParseError> {
         let operand = self.next()?;
         self.source_slot_wider(operand, ty)
@@ -116,7 +116,7 @@ impl<'l, 'b, 't> Operands<'l, 'b, 't> {
         }
     }
 
-    /// A predicate that is read.
+    /// Takes a predicate to read.
     pub(crate) fn predicate(&mut self) -> Result<u32, ParseError> {
         match self.next()? {
             Operand::Register(register) => self.same(*register, Ty::PREDICATE),
@@ -134,7 +134,7 @@ impl<'l, 'b, 't> Operands<'l, 'b, 't> {
         }
     }
 
-    /// `d` or `d|p`: the slots of a register and of a predicate, `NONE` if there is none.
+    /// Takes `d` or `d|p`: the slots of a register and of a predicate, `NONE` if there is none.
     pub(crate) fn target_two(&mut self, ty: Ty) -> Result<(u32, u32), ParseError> {
         match self.next()? {
             Operand::Two(register, predicate) => {
@@ -145,7 +145,7 @@ impl<'l, 'b, 't> Operands<'l, 'b, 't> {
         }
     }
 
-    /// A constant number.
+    /// Takes a constant number.
     pub(crate) fn immediate(&mut self) -> Result<i128, ParseError> {
         match self.next()? {
             Operand::Number(Number::Int(value)) => Ok(*value),
@@ -175,7 +175,7 @@ impl<'l, 'b, 't> Operands<'l, 'b, 't> {
         Ok((register.slot, register.ty.bits))
     }
 
-    /// The slot that always has this value.
+    /// Returns the slot that always holds this value.
     fn constant(&mut self, number: Number, ty: Ty) -> Result<u32, ParseError> {
         use super::super::types::Kind::Float;
         let bits = u32::from(ty.bits);
@@ -199,7 +199,7 @@ impl<'l, 'b, 't> Operands<'l, 'b, 't> {
         Ok(slot)
     }
 
-    /// A list of slots; where it begins.
+    /// Stores a list of slots; returns where it begins.
     pub(crate) fn list(&mut self, slots: &[u32]) -> u32 {
         let lists = &mut self.lower.entry.lists;
         lists.extend(slots);

@@ -1,6 +1,6 @@
-//! Steps that read registers and write registers, all lanes of a mask at once.
+//! Steps that read and write registers, for all lanes of a mask at once.
 //!
-//! Lanes outside of the mask are computed too, where that is cheaper than asking, and not written.
+//! Lanes outside of the mask are computed too if that is cheaper than testing, but not written.
 
 use super::super::op::{Carry, Compare, Convert, Float1, Float2, Int2, Logic, Op, Step};
 use super::super::types::{FloatTy, IntTy};
@@ -10,7 +10,7 @@ use super::registers::Registers;
 use super::{Done, LANES, Stop, float, lanes};
 use crate::fault::FaultKind;
 
-/// Runs a step that is neither of memory, nor an exchange, nor flow.
+/// Runs a step that is neither a memory access, an exchange, nor control flow.
 pub(crate) fn compute(r: &mut Registers<'_>, step: &Step, mask: u32) -> Done {
     match step.op {
         Op::Copy => r.copy(step.d, step.a, mask),
@@ -19,7 +19,7 @@ pub(crate) fn compute(r: &mut Registers<'_>, step: &Step, mask: u32) -> Done {
             let low = u64::MAX >> (64 - bits);
             let high = one(r, step.a, mask, |a| a >> bits)?;
             let low = one(r, step.a, mask, |a| a & low)?;
-            // Both are computed before either is written: a source may be a destination.
+            // Both are computed before either is written: a source may also be a destination.
             r.put(step.b, mask, &high)?;
             r.put(step.d, mask, &low)
         }
@@ -43,7 +43,7 @@ pub(crate) fn compute(r: &mut Registers<'_>, step: &Step, mask: u32) -> Done {
         Op::Carry(op, ty) => carry(r, step, mask, op, ty),
         Op::Wide(ty, add) => {
             let c = if add { u64::MAX } else { 0 };
-            // Without a sum, the first operand stands in for the third.
+            // Without an addend, the first operand stands in for the third.
             let step = &Step { c: if add { step.c } else { step.a }, ..*step };
             match ty {
                 IntTy::U16 => three(r, step, mask, |a, b, x| int::wide::<u16>(a, b, x & c)),
@@ -118,7 +118,7 @@ pub(crate) fn compute(r: &mut Registers<'_>, step: &Step, mask: u32) -> Done {
     }
 }
 
-/// The common ones by themselves, so that their loops hold no choice.
+/// Runs conversions; common ones have their own loops, so that the loops contain no branch on the kind.
 fn conversions(r: &mut Registers<'_>, step: &Step, mask: u32, op: Convert) -> Done {
     match op {
         Convert::Int { from, to, register, saturate: false } if !from.signed && !to.signed => {
@@ -132,7 +132,7 @@ fn conversions(r: &mut Registers<'_>, step: &Step, mask: u32, op: Convert) -> Do
     }
 }
 
-/// add.cc, addc, sub.cc, subc: the carry of each lane is a predicate of its own.
+/// add.cc, addc, sub.cc, subc: each lane's carry is a separate predicate.
 fn carry(r: &mut Registers<'_>, step: &Step, mask: u32, op: Carry, ty: IntTy) -> Done {
     let bits = if matches!(ty, IntTy::U64 | IntTy::S64) { 64 } else { 32 };
     let before = if op.takes { r.carry(mask)? } else { 0 };

@@ -4,27 +4,27 @@ use super::super::op::{Convert, Rounding, Width};
 use super::super::types::FloatTy;
 use super::float::{double_bits, single, single_bits};
 
-/// The value of a register's low bits.
+/// Returns the value of a register's low bits.
 fn value(width: Width, bits: u64) -> i128 {
     let spare = 64 - u32::from(width.bits);
     let up = bits << spare;
     if width.signed { i128::from((up as i64) >> spare) } else { i128::from(up >> spare) }
 }
 
-/// The least and greatest of a type.
+/// Returns the smallest and largest value of a type.
 fn range(width: Width) -> (i128, i128) {
     let bits = u32::from(width.bits);
     if width.signed { (-(1 << (bits - 1)), (1 << (bits - 1)) - 1) } else { (0, (1 << bits) - 1) }
 }
 
-/// As a register of so many bits has it: signs and zeros extend.
+/// Extends a value by signs or zeros to a register of this many bits.
 fn extended(width: Width, value: i128, register: u8) -> u64 {
     let low = (value as u64) << (64 - width.bits) >> (64 - width.bits);
     let wide = if width.signed { self::value(width, low) as u64 } else { low };
     wide & (u64::MAX >> (64 - register))
 }
 
-/// A conversion of one value.
+/// Converts one value.
 #[inline(always)]
 pub(crate) fn convert(op: Convert, a: u64) -> u64 {
     match op {
@@ -53,7 +53,8 @@ pub(crate) fn convert(op: Convert, a: u64) -> u64 {
         Convert::ToInt { from, rounding, to, register } => {
             let x = if from == FloatTy::F32 { f64::from(single(a)) } else { f64::from_bits(a) };
             if x.is_nan() {
-                // 0 from f32 to up to 32 bits, otherwise the bits of the least signed number (PTX ISA, cvt).
+                // 0 from f32 to at most 32 bits, otherwise the bits of the smallest signed number (PTX ISA,
+                // cvt).
                 let zero = from == FloatTy::F32 && to.bits < 64;
                 return if zero { 0 } else { extended(to, 1 << (to.bits - 1), register) };
             }

@@ -1,4 +1,4 @@
-//! Shuffles, votes and reductions: what lanes of a warp tell each other.
+//! Shuffles, votes and reductions: exchanges between lanes of a warp.
 
 use super::super::entry::Entry;
 use super::super::op::{Int2, NONE, Shuffle, Step, Vote};
@@ -8,7 +8,8 @@ use super::registers::Registers;
 use super::{Done, LANES, Stop, lanes};
 use crate::fault::FaultKind;
 
-/// The member mask that the first lane of `mask` names, and the lanes of `mask` that name the same.
+/// Returns the member mask that the first lane of `mask` names, and the lanes of `mask` that name the same
+/// one.
 pub(crate) fn members(r: &Registers<'_>, slot: u32, mask: u32) -> Result<(u32, u32), Box<Stop>> {
     let masks = r.get(slot, mask)?;
     let first = masks[mask.trailing_zeros() as usize & 31] as u32;
@@ -28,7 +29,7 @@ fn missing(missing: u32, why: String, lane: usize) -> Box<Stop> {
     Stop::of(FaultKind::Missing { missing: u64::from(missing), why }, Some(lane as u32))
 }
 
-/// shfl.sync, by lanes that are all there.
+/// shfl.sync, with all its lanes present.
 pub(crate) fn shuffle(r: &mut Registers<'_>, entry: &Entry, step: &Step, mode: Shuffle, mask: u32) -> Done {
     let predicate = entry.lists[step.extra as usize + 1];
     let (a, b, c) = (r.get(step.a, mask)?, r.get(step.b, mask)?, r.get(step.c, mask)?);
@@ -59,7 +60,7 @@ pub(crate) fn shuffle(r: &mut Registers<'_>, entry: &Entry, step: &Step, mode: S
     if predicate == NONE { Ok(()) } else { r.put_predicate(predicate, mask, inside) }
 }
 
-/// vote.sync, by lanes that are all there.
+/// vote.sync, with all its lanes present.
 pub(crate) fn vote(r: &mut Registers<'_>, step: &Step, mode: Vote, mask: u32) -> Done {
     let yes = r.predicate(step.a, mask)? & mask;
     let value = match mode {
@@ -71,7 +72,7 @@ pub(crate) fn vote(r: &mut Registers<'_>, step: &Step, mode: Vote, mask: u32) ->
     r.put_predicate(step.d, mask, if value { u32::MAX } else { 0 })
 }
 
-/// redux.sync, by lanes that are all there. Whole numbers: their order changes nothing.
+/// redux.sync, with all its lanes present. Integers: the order does not matter.
 pub(crate) fn reduce(r: &mut Registers<'_>, step: &Step, op: Int2, ty: IntTy, mask: u32) -> Done {
     let values = r.get(step.a, mask)?;
     let words = lanes(mask).map(|lane| values[lane]);

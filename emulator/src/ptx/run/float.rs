@@ -1,33 +1,33 @@
-//! Floating point: what the PTX ISA says, and where it leaves bits open, our reading of the hardware.
+//! Floating point as in the PTX ISA and, where it leaves bits open, by our reading of the hardware.
 //!
-//! binary32: every NaN that is computed is 0x7fffffff ("an unspecified NaN", says the ISA). binary64: "NaN payloads are
-//! supported"; the first operand that is a NaN comes out, quiet, and an invalid operation gives 0xfff8000000000000.
-//! Subnormal numbers are operands and results like all others.
+//! binary32: every computed NaN is 0x7fffffff ("an unspecified NaN", says the ISA). binary64: "NaN payloads
+//! are supported"; the first NaN operand is returned, quieted, and an invalid operation gives
+//! 0xfff8000000000000. Subnormal numbers are ordinary operands and results.
 
 use super::super::op::{Float1, Float2};
 
-/// The NaN of binary32.
+/// The binary32 NaN.
 pub(crate) const NAN: u32 = 0x7fff_ffff;
-/// What an invalid operation on binary64 gives.
+/// The result of an invalid operation on binary64.
 pub(crate) const INVALID: u64 = 0xfff8_0000_0000_0000;
-/// The NaN of `min.f64` and `max.f64` of two NaNs.
+/// The NaN that `min.f64` and `max.f64` give for two NaNs.
 pub(crate) const NAN64: u64 = 0x7fff_ffff_ffff_ffff;
-/// What makes a NaN of binary64 quiet.
+/// The bit that makes a binary64 NaN quiet.
 const QUIET: u64 = 1 << 51;
 
-/// A binary32 of a register.
+/// Returns a register's binary32 value.
 #[inline(always)]
 pub(crate) fn single(bits: u64) -> f32 {
     f32::from_bits(bits as u32)
 }
 
-/// A result of binary32.
+/// Encodes a binary32 result.
 #[inline(always)]
 pub(crate) fn single_bits(x: f32) -> u64 {
     u64::from(if x.is_nan() { NAN } else { x.to_bits() })
 }
 
-/// A result of binary64, and the operands that it came from.
+/// Encodes a binary64 result, given its operands.
 #[inline(always)]
 pub(crate) fn double_bits<const N: usize>(x: f64, from: [f64; N]) -> u64 {
     if x.is_nan() { payload(from) } else { x.to_bits() }
@@ -38,7 +38,7 @@ fn payload<const N: usize>(from: [f64; N]) -> u64 {
     from.iter().find(|x| x.is_nan()).map_or(INVALID, |x| x.to_bits() | QUIET)
 }
 
-/// Calls `$run` with a closure over two registers for each operation of binary32.
+/// Calls `$run` with a closure over two registers for each binary32 operation.
 macro_rules! single2 {
     ($op:expr, $run:expr) => {{
         use $crate::ptx::run::float::{NAN, single, single_bits, single_min};
@@ -59,7 +59,7 @@ macro_rules! single2 {
 }
 pub(crate) use single2;
 
-/// The smaller or larger of two: of a number and a NaN the number, and -0 is below +0.
+/// Returns the smaller or larger of two: of a number and a NaN the number, and -0 is below +0.
 #[inline(always)]
 pub(crate) fn single_min(a: u64, b: u64, min: bool) -> u64 {
     let (x, y) = (single(a), single(b));
@@ -75,7 +75,7 @@ pub(crate) fn single_min(a: u64, b: u64, min: bool) -> u64 {
     if x.is_nan() && y.is_nan() { u64::from(NAN) } else { picked }
 }
 
-/// The same of binary64.
+/// Like `single_min`, in binary64.
 #[inline(always)]
 fn double_min(a: u64, b: u64, min: bool) -> u64 {
     let (x, y) = (f64::from_bits(a), f64::from_bits(b));
@@ -100,7 +100,7 @@ fn double_min(a: u64, b: u64, min: bool) -> u64 {
     }
 }
 
-/// Two numbers of binary64.
+/// Computes an operation on two binary64 numbers.
 #[inline(always)]
 pub(crate) fn double2(op: Float2, a: u64, b: u64) -> u64 {
     let (x, y) = (f64::from_bits(a), f64::from_bits(b));
@@ -116,7 +116,8 @@ pub(crate) fn double2(op: Float2, a: u64, b: u64) -> u64 {
     double_bits(value, [x, y])
 }
 
-/// One number of binary32. `neg` and `abs` of a NaN are "an unspecified NaN": the one of all others.
+/// Computes an operation on a binary32 number. `neg` and `abs` of a NaN give "an unspecified NaN", the same
+/// as above.
 #[inline(always)]
 pub(crate) fn single1(op: Float1, a: u64) -> u64 {
     let x = single(a);
@@ -128,7 +129,8 @@ pub(crate) fn single1(op: Float1, a: u64) -> u64 {
     })
 }
 
-/// One number of binary64. `neg` and `abs` change the sign of a NaN too: its payload stays.
+/// Computes an operation on a binary64 number. `neg` and `abs` also change the sign of a NaN, and keep its
+/// payload.
 #[inline(always)]
 pub(crate) fn double1(op: Float1, a: u64) -> u64 {
     let x = f64::from_bits(a);
@@ -144,13 +146,13 @@ pub(crate) fn double1(op: Float1, a: u64) -> u64 {
     }
 }
 
-/// A product and a sum, rounded once.
+/// Computes a product plus a sum, rounded once.
 #[inline(always)]
 pub(crate) fn single_fma(a: u64, b: u64, c: u64) -> u64 {
     single_bits(single(a).mul_add(single(b), single(c)))
 }
 
-/// The same of binary64.
+/// Like `single_fma`, in binary64.
 #[inline(always)]
 pub(crate) fn double_fma(a: u64, b: u64, c: u64) -> u64 {
     let (x, y, z) = (f64::from_bits(a), f64::from_bits(b), f64::from_bits(c));

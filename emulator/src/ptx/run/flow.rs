@@ -1,7 +1,8 @@
-//! A warp's way through its steps.
+//! The execution of a warp.
 //!
-//! Lanes that stand at one step run it together. Where they part, those at the least step go first: so they meet again as
-//! early as they can, however the assembler of a device would order them. At a shuffle they wait for the lanes that it names.
+//! Lanes at the same step run it together. After a divergence, those at the smallest step run first, so that
+//! lanes reconverge as early as possible, whatever order a device's assembler chooses. At a shuffle, lanes
+//! wait for the lanes that it names.
 
 use super::super::entry::Entry;
 use super::super::op::{Op, Step};
@@ -18,20 +19,20 @@ struct Group {
     mask: u32,
 }
 
-/// A warp under way.
+/// A running warp.
 pub(crate) struct Warp<'w, 'e, 'm> {
     pub(crate) entry: &'e Entry,
     pub(crate) registers: &'w mut Registers<'e>,
     pub(crate) params: &'w [u8],
     pub(crate) view: View<'m>,
     pub(crate) counts: &'w mut Counts,
-    /// Steps that the warp may take.
+    /// Maximum number of steps of the warp.
     pub(crate) limit: u64,
-    /// Lanes that run.
+    /// Lanes that are running.
     now: Group,
-    /// Others, the least step last.
+    /// Other lanes, the smallest step last.
     others: Vec<Group>,
-    /// Those that wait for others at a shuffle, and whom they wait for.
+    /// Lanes that wait at a shuffle, with the mask that they wait for.
     waiting: Vec<(Group, u32)>,
 }
 
@@ -49,7 +50,7 @@ impl<'w, 'e, 'm> Warp<'w, 'e, 'm> {
         Warp { entry, registers, params, view, counts, limit, now, others: Vec::new(), waiting: Vec::new() }
     }
 
-    /// Runs until all lanes have ended, or one faults: then the fault comes with its step.
+    /// Runs until all lanes have ended or one faults; a fault is returned with its step.
     pub(crate) fn run(&mut self) -> Result<(), (u32, Box<Stop>)> {
         let mut left = self.limit;
         while self.now.mask != 0 {
@@ -73,7 +74,7 @@ impl<'w, 'e, 'm> Warp<'w, 'e, 'm> {
         Ok(())
     }
 
-    /// Nobody runs: the others, or nobody is left, or those that wait do so in vain.
+    /// Chooses who runs next: other lanes; nobody, if none are left; or a fault, if lanes wait in vain.
     fn resume(&mut self) -> Result<(), (u32, Box<Stop>)> {
         if let Some(next) = self.others.pop() {
             self.now = next;
@@ -87,7 +88,7 @@ impl<'w, 'e, 'm> Warp<'w, 'e, 'm> {
         Err((group.pc, Stop::of(kind, None)))
     }
 
-    /// The lanes at the least step run; lanes at the same step join.
+    /// Runs the lanes at the smallest step; lanes at the same step join.
     fn least(&mut self) {
         while let Some(group) = self.others.pop() {
             if group.pc > self.now.pc {
@@ -104,7 +105,7 @@ impl<'w, 'e, 'm> Warp<'w, 'e, 'm> {
         }
     }
 
-    /// Lanes that run later.
+    /// Stores lanes to run later.
     fn park(&mut self, group: Group) {
         if group.mask == 0 {
             return;
@@ -159,7 +160,7 @@ impl<'w, 'e, 'm> Warp<'w, 'e, 'm> {
             Op::Reduce(op, ty) => self.exchange(step.b, pc, active, mask, |registers, _, mask| {
                 exchange::reduce(registers, step, op, ty, mask)
             }),
-            // Accesses to memory happen in the order of the steps, so that there is nothing else to do.
+            // Memory accesses happen in step order, so there is nothing else to do.
             Op::Meet => self.exchange(step.b, pc, active, mask, |_, _, _| Ok(())),
             Op::BranchTable(uniform) => self.branch_table(step, uniform, active, mask),
             Op::Exit => {
@@ -207,7 +208,7 @@ impl<'w, 'e, 'm> Warp<'w, 'e, 'm> {
         Ok(())
     }
 
-    /// Lanes at an exchange, by the masks that they name: who is complete runs it, the others wait.
+    /// Groups lanes at an exchange by the masks that they name: complete groups run it, the others wait.
     fn exchange(
         &mut self,
         slot: u32,
@@ -231,12 +232,12 @@ impl<'w, 'e, 'm> Warp<'w, 'e, 'm> {
                 self.waiting.push((Group { pc, mask: here }, members));
             }
         }
-        // Lanes that the guard keeps away go on too.
+        // Lanes excluded by the guard also continue.
         self.now.mask = (active & !mask) | ran;
         Ok(())
     }
 
-    /// Notes who stored, so that a wrong bit can be traced.
+    /// Records the storing lanes, so that a wrong bit can be traced.
     #[cold]
     fn trace(&mut self, step: &Step, pc: u32, size: u8, mask: u32) -> Done {
         let addresses = *self.registers.get(step.a, mask)?;

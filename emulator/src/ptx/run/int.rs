@@ -6,20 +6,20 @@ use super::super::op::{Int1, Int3};
 pub(crate) trait Word: Copy + Ord {
     const BITS: u32;
     const SIGNED: bool;
-    /// The low bits of a register.
+    /// Returns the low bits of a register.
     fn of(bits: u64) -> Self;
-    /// Zero-extended.
+    /// Returns the value, zero-extended.
     fn bits(self) -> u64;
-    /// As a number.
+    /// Returns the value as a number.
     fn wide(self) -> i128;
     fn from_wide(value: i128) -> Self;
     fn add(self, other: Self) -> Self;
     fn sub(self, other: Self) -> Self;
     fn mul(self, other: Self) -> Self;
-    /// 0 by 0: the caller has refused it for lanes that count.
+    /// Division; gives 0 for a divisor of 0, which the caller has refused for active lanes.
     fn div(self, other: Self) -> Self;
     fn rem(self, other: Self) -> Self;
-    /// By less than its width.
+    /// Shifts by less than the width.
     fn shl(self, amount: u32) -> Self;
     fn shr(self, amount: u32) -> Self;
 }
@@ -56,13 +56,13 @@ macro_rules! words {
 }
 words!(u16 u16 false, u32 u32 false, u64 u64 false, i16 u16 true, i32 u32 true, i64 u64 true);
 
-/// Amounts of shifts are unsigned 32-bit numbers, and beyond the width all bits leave.
+/// Shift amounts are unsigned 32-bit numbers; beyond the width, all bits are shifted out.
 #[inline(always)]
 pub(crate) fn shl<T: Word>(a: T, amount: u64) -> T {
     if amount < u64::from(T::BITS) { a.shl(amount as u32) } else { T::of(0) }
 }
 
-/// To the right, signs stay.
+/// Shifts right, keeping the sign.
 #[inline(always)]
 pub(crate) fn shr<T: Word>(a: T, amount: u64) -> T {
     if amount < u64::from(T::BITS) {
@@ -74,10 +74,10 @@ pub(crate) fn shr<T: Word>(a: T, amount: u64) -> T {
     }
 }
 
-/// The upper half of the product.
+/// Returns the upper half of the product.
 #[inline(always)]
 pub(crate) fn mul_hi<T: Word>(a: T, b: T) -> T {
-    // Of u64, the product of two values takes 128 bits without a sign.
+    // For u64, the product of two values needs 128 unsigned bits.
     if T::SIGNED || T::BITS < 64 {
         T::from_wide((a.wide() * b.wide()) >> T::BITS)
     } else {
@@ -113,7 +113,7 @@ macro_rules! int2 {
 }
 pub(crate) use int2;
 
-/// One integer.
+/// Computes an operation on one integer.
 pub(crate) fn int1<T: Word>(op: Int1, bits: u64) -> u64 {
     let a = T::of(bits);
     let spare = 64 - T::BITS;
@@ -128,7 +128,7 @@ pub(crate) fn int1<T: Word>(op: Int1, bits: u64) -> u64 {
     }
 }
 
-/// Three integers.
+/// Computes an operation on three integers.
 pub(crate) fn int3<T: Word>(op: Int3, a: u64, b: u64, c: u64) -> u64 {
     let (a, b, c) = (T::of(a), T::of(b), T::of(c));
     match op {
@@ -139,11 +139,11 @@ pub(crate) fn int3<T: Word>(op: Int3, a: u64, b: u64, c: u64) -> u64 {
     .bits()
 }
 
-/// A product of twice the width, and a sum.
+/// Computes a double-width product plus a sum.
 #[inline(always)]
 pub(crate) fn wide<T: Word>(a: u64, b: u64, c: u64) -> u64 {
     let sum = (T::of(a).wide() * T::of(b).wide()).wrapping_add(i128::from(c));
-    // Twice 16 bits are 32.
+    // Twice 16 bits is 32.
     sum as u64 & (u64::MAX >> (64 - 2 * T::BITS.min(32)))
 }
 

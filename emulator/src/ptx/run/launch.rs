@@ -1,4 +1,4 @@
-//! A grid of an entry point: its warps, one after the other.
+//! Runs a grid of an entry point: its warps, one after the other.
 
 use super::super::entry::{Entry, SPECIAL};
 use super::flow::Warp;
@@ -9,12 +9,12 @@ use crate::fault::{Fault, FaultKind, Place};
 use crate::launch::Grid;
 use crate::memory::Memory;
 
-/// What devices of compute capability 8.0 and later take.
+/// Limits of devices of compute capability 8.0 and later.
 const MOST_BLOCKS: [u32; 3] = [i32::MAX as u32, 65535, 65535];
 const MOST_THREADS: [u32; 3] = [1024, 1024, 64];
 const MOST_THREADS_OF_BLOCK: u64 = 1024;
 
-/// Runs a grid. `text` is the module's, `limit` the steps that a warp may take.
+/// Runs a grid. `text` is the module's text, `limit` the maximum number of steps per warp.
 pub(crate) fn launch(
     text: &str,
     entry: &Entry,
@@ -73,13 +73,13 @@ fn check(entry: &Entry, grid: Grid, params: &[u8]) -> Result<(), String> {
     {
         return Err(format!("{threads:?} threads; .reqntid demands {required:?}"));
     }
-    // The limits of each axis bound what an assembler may assume, and their product the block.
+    // The limits of each axis bound what an assembler may assume; their product bounds the block.
     if let Some(most) = entry.most
         && product(threads) > most.iter().fold(1, |all, size| u64::from(*size).saturating_mul(all))
     {
         return Err(format!("{threads:?} threads; .maxntid allows {most:?}"));
     }
-    // Places of blocks are numbers of 32 bits, and races are counted for each warp.
+    // Block indices have 32 bits, and races are tracked per warp.
     if product(blocks) > u64::from(u32::MAX) {
         return Err(format!("{blocks:?} blocks are more than the emulator counts"));
     }
@@ -122,7 +122,7 @@ fn specials(registers: &mut Registers<'_>, grid: Grid, block: u64, warp: u32) {
                 _ => continue,
             };
         }
-        // Every lane of the file is written, also those that no thread has.
+        // Every lane is written, including those without a thread.
         registers.put_special(slot as u32, values);
     }
 }

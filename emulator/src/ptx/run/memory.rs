@@ -18,7 +18,7 @@ pub(crate) fn load_param(
 ) -> Done {
     let (at, size) = (step.extra as usize, usize::from(access.bytes));
     let mut bytes = [0; 16];
-    // Lowering and launch have checked that the parameter is there.
+    // Lowering and launch have checked that the parameter exists.
     let from = params.get(at..at + size).unwrap_or_default();
     bytes[..from.len()].copy_from_slice(from);
     r.put(step.d, mask, &[value(&bytes, 0, access); LANES])
@@ -61,7 +61,7 @@ pub(crate) fn load(
             r.put(entry.lists[step.d as usize + which], mask, &values)?;
         }
     }
-    // Only now: addresses that are none have no sectors.
+    // Only now: invalid addresses have no sectors.
     counts.request(lanes(mask).map(|lane| (addresses[lane], u32::from(size))));
     Ok(())
 }
@@ -111,7 +111,8 @@ pub(crate) fn store(
             bytes[which * width..(which + 1) * width].copy_from_slice(&value[..width]);
         }
     }
-    // An address near the end of all addresses overflows where clash adds its size: no memory is there.
+    // An address near the end of the address space would overflow where clash adds the size: no memory is
+    // there.
     if let Some((lane, address, _)) = stores.iter().find(|(_, address, _)| *address > u64::MAX - 16) {
         let nearest = "in no allocation".to_owned();
         let size = u32::from(size);
@@ -142,7 +143,7 @@ fn addresses(r: &Registers<'_>, step: &Step, mask: u32) -> Result<Lanes, Box<Sto
     Ok(addresses)
 }
 
-/// Number `which` of the values in the bytes, as a register has it.
+/// Returns value number `which` of the bytes, as a register holds it.
 #[inline(always)]
 fn value(bytes: &[u8; 16], which: usize, access: Access) -> u64 {
     let width = usize::from(access.bytes);
@@ -151,7 +152,7 @@ fn value(bytes: &[u8; 16], which: usize, access: Access) -> u64 {
     signed(u64::from_le_bytes(word), access)
 }
 
-/// With the sign extended as far as the register reaches.
+/// Sign-extends a value to the register's width.
 #[inline(always)]
 fn signed(value: u64, access: Access) -> u64 {
     if access.sign_to == 0 {

@@ -15,10 +15,10 @@ use crate::fault::FaultKind;
 /// Lanes of a warp.
 pub(crate) const LANES: usize = 32;
 
-/// One value of each lane.
+/// One value per lane.
 pub(crate) type Lanes = [u64; LANES];
 
-/// What stops a warp: a fault, and the lane whose it is.
+/// The reason why a warp stops: a fault, and its lane.
 #[derive(Debug)]
 pub(crate) struct Stop {
     pub(crate) kind: FaultKind,
@@ -32,10 +32,10 @@ impl Stop {
     }
 }
 
-/// Or why not.
+/// The result of a step, or why the warp stops.
 pub(crate) type Done = Result<(), Box<Stop>>;
 
-/// Lanes of a mask, from the lowest.
+/// Returns the lanes of a mask, from the lowest.
 pub(crate) fn lanes(mut mask: u32) -> impl Iterator<Item = usize> + Clone {
     std::iter::from_fn(move || {
         let lane = mask.trailing_zeros();

@@ -1,8 +1,9 @@
-//! Registers of a warp. Each slot knows which lanes wrote it: a lane that computes with what it never wrote is a fault.
+//! Registers of a warp. Each slot records which lanes wrote it: a lane that computes with an unwritten value
+//! is a fault.
 //!
-//! LLVM leaves registers unwritten on paths that do not use them, and lets `mov` and `selp` carry them on: so these two pass
-//! it on that a lane was never written, and every other instruction faults. (`and` and `or` of predicates need one operand
-//! alone where it settles the result: that is how LLVM writes a condition behind a condition.)
+//! LLVM leaves registers unwritten on paths that do not use them, and lets `mov` and `selp` copy them. These
+//! two therefore propagate the unwritten state, and every other instruction faults. (`and` and `or` of
+//! predicates need only one operand if it determines the result: LLVM writes nested conditions this way.)
 
 use super::super::entry::Entry;
 use super::super::op::NONE;
@@ -19,7 +20,7 @@ pub(crate) struct Registers<'e> {
     /// A bit for each lane.
     predicates: Vec<u32>,
     predicates_written: Vec<u32>,
-    /// The carry of each lane, and who has one.
+    /// The carry of each lane, and which lanes have one.
     carry: u32,
     carry_written: u32,
 }
@@ -43,7 +44,7 @@ impl<'e> Registers<'e> {
         file
     }
 
-    /// For the next warp: nothing is written but constants.
+    /// Resets for the next warp: only constants are written.
     pub(crate) fn clear(&mut self) {
         self.written.fill(0);
         self.predicates_written.fill(0);
@@ -57,7 +58,7 @@ impl<'e> Registers<'e> {
         }
     }
 
-    /// The values of a slot that all lanes of the mask wrote.
+    /// Returns the values of a slot that all lanes of the mask wrote.
     #[inline(always)]
     pub(crate) fn get(&self, slot: u32, mask: u32) -> Result<&Lanes, Box<Stop>> {
         let missing = mask & !self.written[slot as usize];
@@ -83,7 +84,7 @@ impl<'e> Registers<'e> {
         Ok(())
     }
 
-    /// Copies a slot: lanes that were never written stay so.
+    /// Copies a slot: unwritten lanes stay unwritten.
     pub(crate) fn copy(&mut self, to: u32, from: u32, mask: u32) -> Done {
         let (values, written) = (self.values[from as usize], self.written[from as usize]);
         self.put(to, mask, &values)?;
@@ -99,7 +100,8 @@ impl<'e> Registers<'e> {
         Ok(())
     }
 
-    /// Of each lane one of two slots: `yes` has the lanes of the first. What is not chosen need not be written.
+    /// Selects one of two slots for each lane: `yes` holds the lanes of the first. The other need not be
+    /// written.
     pub(crate) fn select(&mut self, to: u32, [a, b]: [u32; 2], yes: u32, mask: u32) -> Done {
         let written = (self.written[a as usize] & yes) | (self.written[b as usize] & !yes);
         let (first, second) = (&self.values[a as usize], &self.values[b as usize]);
@@ -113,13 +115,13 @@ impl<'e> Registers<'e> {
         Ok(())
     }
 
-    /// A special register, in all lanes.
+    /// Writes a special register in all lanes.
     pub(crate) fn put_special(&mut self, slot: u32, values: Lanes) {
         self.values[slot as usize] = values;
         self.written[slot as usize] = u32::MAX;
     }
 
-    /// A predicate that all lanes of the mask wrote: a bit for each lane.
+    /// Returns a predicate that all lanes of the mask wrote, as a bit per lane.
     #[inline(always)]
     pub(crate) fn predicate(&self, slot: u32, mask: u32) -> Result<u32, Box<Stop>> {
         let missing = mask & !self.predicates_written[slot as usize];
@@ -129,9 +131,9 @@ impl<'e> Registers<'e> {
         Ok(self.predicates[slot as usize])
     }
 
-    /// `a & b`, or `a | b`: where one of them settles the result, the other need not be written.
+    /// Computes `a & b` or `a | b`: if one determines the result, the other need not be written.
     pub(crate) fn either(&self, a: u32, b: u32, or: bool, mask: u32) -> Result<u32, Box<Stop>> {
-        // What settles: false of an and, true of an or.
+        // The determining value: false for and, true for or.
         let settles = |slot: u32| {
             let value = self.predicates[slot as usize];
             self.predicates_written[slot as usize] & if or { value } else { !value }
@@ -150,7 +152,7 @@ impl<'e> Registers<'e> {
         Ok(())
     }
 
-    /// The carry that the last `.cc` left.
+    /// Returns the carry of the last `.cc` instruction.
     pub(crate) fn carry(&self, mask: u32) -> Result<u32, Box<Stop>> {
         match lanes(mask & !self.carry_written).next() {
             None => Ok(self.carry),
@@ -163,7 +165,7 @@ impl<'e> Registers<'e> {
         self.carry_written |= mask;
     }
 
-    /// The lanes of `active` that a guard lets through.
+    /// Returns the lanes of `active` that pass a guard.
     #[inline(always)]
     pub(crate) fn guarded(&self, guard: u32, active: u32) -> Result<u32, Box<Stop>> {
         if guard == NONE {

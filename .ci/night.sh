@@ -1,7 +1,7 @@
 # `.ci/run night [MINUTES] [--again]`: the long versions, part by part. Read by .ci/run.
 #
 # A part that passes leaves a record in target/night: its commit, figures, seconds and date. The next run of the same commit skips it, so that
-# an interrupted night goes on; --again forgets. All records of the commit become the table in docs/night.md.
+# an interrupted night goes on; --again forgets. The records become rows of the table in docs/night.md.
 #
 # MINUTES (480) are what drawing takes: half for the fuzz targets, one on each core, a quarter for random cases on emulated devices.
 # The rest has no length to choose: every input of every scalar function, all mutants, NEON, races.
@@ -40,23 +40,25 @@ part_figures() {
     esac
 }
 
-# docs/night.md, from the records.
+# docs/night.md: a row a part, of its last run; rows of parts that have no record here stay.
 night_table() {
-    local record
+    local rows
+    rows=$({ grep -h '^| [a-z]* ' docs/night.md || true; cat "$records"/*.done | grep '^| ' || true; } 2>/dev/null |
+        awk -F'|' '{ if (!($2 in row)) order[++n] = $2; row[$2] = $0 } END { for (i = 1; i <= n; i++) print row[order[i]] }')
     {
         echo "# The last night"
         echo
-        echo "Written by \`.ci/run night\`: the long versions of what \`.ci/run\` does in short."
+        echo "Written by \`.ci/run night\`: the long versions of what \`.ci/run\` does in short. Each part has the figures of its last run,"
+        echo "and the commit that it ran on."
         echo
-        echo "Commit $commit; $(uname -m), $(nproc) cores, $(sed -n 's/^model name[^:]*: //p' /proc/cpuinfo | head -1)."
-        echo "$(not_checked)"
+        echo "Machine: $(uname -m), $(nproc) cores, $(sed -n 's/^model name[^:]*: //p' /proc/cpuinfo | head -1)."
+        not_checked
         echo
-        echo "| part | figures | s | date |"
-        echo "|---|---|---|---|"
-        for record in "$records"/*.done; do
-            if [ "$(sed -n 2p "$record")" = "$commit" ]; then sed -n 3p "$record"; fi
-        done
-    } >docs/night.md
+        echo "| part | figures | s | commit | date |"
+        echo "|---|---|---|---|---|"
+        echo "$rows"
+    } >docs/night.md.new
+    mv docs/night.md.new docs/night.md
 }
 
 night_done() { [ "$(sed -n 2p "$records/$1-$2.done" 2>/dev/null)" = "$commit" ]; }
@@ -80,7 +82,7 @@ night_part() {
     figures=$(part_figures "$kind" "$log")
     echo "$kind $name: $figures"
     printf '%s\n' "$kind $name" "$commit" \
-        "| $kind $name | ${figures//|/,} | $((SECONDS - begun)) | $(date +%F) |" >"$records/$kind-$name.done"
+        "| $kind $name | ${figures//|/,} | $((SECONDS - begun)) | ${commit:0:7} | $(date +%F) |" >"$records/$kind-$name.done"
 }
 
 stage_night() {

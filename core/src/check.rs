@@ -52,7 +52,8 @@ fn report<T: Team>(
     let none = least == f32::INFINITY;
     if team.leads() {
         // The lower 32 bits of the position, or only the position within the block if they equal `PASSED`.
-        let at = span.start as u32 + least as u32;
+        // Wrapping: without a fault, `least` is the largest u32.
+        let at = (span.start as u32).wrapping_add(least as u32);
         first_fault.put(
             row,
             if none {

@@ -203,3 +203,13 @@ fn a_million_terms() {
         assert!(error <= MILLION_TERM_SUM, "{name}: {got} against {want}");
     }
 }
+
+#[test]
+fn partial_sums_that_do_not_fill_their_rows_are_refused() {
+    let fold = |partials: &[f64], rows| ops::fold_rows(&Device::cpu(), partials, rows);
+    assert_eq!(fold(&[1.0, 2.0, 3.0, 4.0], 2).unwrap(), [3.0, 7.0]);
+    for (partials, rows) in [(&[1.0, 2.0, 3.0][..], 2), (&[1.0], 0)] {
+        let error = fold(partials, rows).unwrap_err().to_string();
+        assert!(error.contains("`partials`") && error.contains("a multiple of `rows`"), "{error}");
+    }
+}

@@ -6,6 +6,7 @@
 mod accuracy;
 mod aggregation;
 mod api;
+mod at_the_bounds;
 mod bad_input;
 mod combinations;
 mod correction;

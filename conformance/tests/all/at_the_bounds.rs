@@ -1,0 +1,243 @@
+//! Formulas on their bounds and just beyond, where a changed comparison shows and random cases seldom are.
+
+use lockstep::core::advantage::{Baseline, Scale};
+use lockstep::core::aggregate::exact::{ExactMoments, ExactSum};
+use lockstep::core::aggregate::exact_sum::{CLASSES, NEGATIVE, POSITIVE, Summand};
+use lockstep::core::correction::{K1Band, Rejections, Statistic};
+use lockstep::core::gate::{Cispo, Divergence, Gate, MiniRl, PpoClip, Remix, Sample, TrustRegion};
+use lockstep::core::logits::{LogitRows, OtrSampled};
+use lockstep::core::num::{self, Soft};
+use lockstep::core::policy_loss::SequenceRule;
+use lockstep::core::policy_loss::gmpo::Mean;
+use lockstep::core::ragged::{In, Mask, Out, flag};
+use lockstep::core::ratio::Guard;
+use lockstep::core::routing::{ChosenOut, GatingForward, Replay, Router, RouterKind, Trace};
+use lockstep::ops::advantage::{GroupParams, group_advantage};
+use lockstep::ops::correction::{CorrectionParams, rollout_correction};
+use lockstep::ops::policy_loss::{GmpoParams, PolicyInput, PolicyOutput, gmpo};
+use lockstep::ops::{Logits, gating_backward, gating_forward, otr_exact, otr_sampled, sequence_weight};
+use lockstep::{Advantage, Batch, Device, Outputs};
+
+fn near(got: &[f32], want: &[f32]) {
+    let close = |(a, b): (&f32, &f32)| (a - b).abs() < 1e-6;
+    assert!(got.len() == want.len() && got.iter().zip(want).all(close), "{got:?} is not {want:?}");
+}
+
+fn sample(ratio: f32, advantage: f32) -> Sample {
+    Sample { ratio, advantage, logp: -1.0, logp_old: -1.0, logp_second: -1.0, own_ratio: ratio }
+}
+
+#[test]
+fn a_ratio_on_the_bound_is_inside() {
+    let (clip_ratio_low, clip_ratio_high, clip_ratio_c) = (0.25, 0.25, 3.0);
+    let bounds = [(1.25, 1.0), (0.75, -1.0)];
+    for (ratio, advantage) in bounds {
+        let ppo = PpoClip { clip_ratio_low, clip_ratio_high, clip_ratio_c };
+        let mini_rl = MiniRl { clip_ratio_low, clip_ratio_high, clip_ratio_c };
+        let remix = Remix { clip_ratio_low, clip_ratio_high };
+        let cispo = Cispo { low: 0.75, high: 1.25 };
+        let at = sample(ratio, advantage);
+        let gated = [ppo.gate::<Soft>(at), mini_rl.gate::<Soft>(at), remix.gate::<Soft>(at)];
+        for gated in gated {
+            assert_eq!((gated.weight, gated.clipped), (1.0, 0), "ratio {ratio}");
+        }
+        let gated = cispo.gate::<Soft>(at);
+        assert_eq!((gated.weight, gated.clipped), (ratio, 0));
+        let beyond = sample(ratio + 0.01 * advantage, advantage);
+        assert!(ppo.gate::<Soft>(beyond).clipped != 0 && mini_rl.gate::<Soft>(beyond).clipped != 0);
+        assert!(remix.gate::<Soft>(beyond).clipped != 0 && cispo.gate::<Soft>(beyond).clipped != 0);
+    }
+    let dual = PpoClip { clip_ratio_low, clip_ratio_high, clip_ratio_c };
+    assert_eq!(dual.gate::<Soft>(sample(3.0, -1.0)).clipped, 0);
+}
+
+#[test]
+fn a_trust_region_keeps_what_is_on_its_bound() {
+    let given = TrustRegion {
+        divergence: Divergence::Given,
+        clip_ratio_low: 0.5,
+        clip_ratio_high: 0.5,
+        clip_ratio_c: 10.0,
+    };
+    for (advantage, logp) in [(1.0, -0.5), (-1.0, -1.5)] {
+        let at = |second| Sample { logp, logp_second: second, ..sample(1.0, advantage) };
+        assert_eq!(given.gate::<Soft>(at(0.5)).clipped, 0);
+        assert!(given.gate::<Soft>(at(0.51)).clipped != 0);
+    }
+    // A weight that underflows to 0 is a weight, and refuses nothing.
+    let variation = TrustRegion { divergence: Divergence::TotalVariation, ..given };
+    let far = Sample { logp: -110.0, logp_old: -110.0, logp_second: 0.0, ..sample(1.0, 1.0) };
+    let gated = variation.gate::<Soft>(far);
+    assert_eq!((gated.weight, gated.clipped), (0.0, 0));
+}
+
+#[test]
+fn remix_centres_overflow_nowhere() {
+    let remix = Remix { clip_ratio_low: 0.2, clip_ratio_high: 0.2 };
+    let centre = |d: f32| remix.stage::<Soft>(Sample { logp_old: -d, logp_second: 0.0, ..sample(1.0, 1.0) });
+    for d in [87.0, 87.5, 100.0] {
+        assert_eq!(centre(d).to_bits(), num::exp::<Soft>(87.0).to_bits());
+    }
+    assert!(centre(86.5) < centre(87.0));
+}
+
+#[test]
+fn a_sequence_at_the_mask_bound_is_kept() {
+    let batch = Batch::new(&[0, 2, 4], &[0, 2], None).unwrap();
+    // Means of logp_behave − logp: exactly 0.5, and above.
+    let (logp, behave) = ([-1.0, -1.5, -1.0, -1.75], [-0.5, -1.0, -0.5, -1.0]);
+    let rule = SequenceRule::OffPolicyMask { delta: 0.5 };
+    let weights =
+        sequence_weight(&Device::cpu(), &batch, [&logp, &behave], &[-1.0, -1.0], None, &rule).unwrap();
+    assert_eq!(weights, [1.0, 1.0, 0.0, 0.0]);
+}
+
+#[test]
+fn the_largest_k3_may_be_at_the_smallest_log_ratio() {
+    // k3(−3) = 2.05 and k3(0.1) = 0.005; k3(3) would be 16.
+    let batch = Batch::new(&[0, 2], &[0, 1], None).unwrap();
+    let kept = |high: f32| {
+        let reject = Rejections::NONE.with(Statistic::SeqMaxK3, None, high, K1Band::default()).unwrap();
+        let params = CorrectionParams::NONE.reject(reject);
+        rollout_correction(&Device::cpu(), &batch, &[-4.0, -0.5], &[-1.0, -0.6], &params).unwrap().kept[0]
+    };
+    assert_eq!((kept(2.1), kept(2.0)), (1, 0));
+}
+
+#[test]
+fn a_prior_without_a_known_error_is_weighed_by_the_data() {
+    // r̄ 0.75, s²/n 1/16, (r̄ − v₀)² 9/16: λ = 1/9, baseline 2/3.
+    let batch = Batch::new(&[0, 1, 2, 3, 4], &[0, 4], None).unwrap();
+    let params = GroupParams {
+        given: Some(&[0.0]),
+        ..GroupParams::new(Baseline::Shrunk { tau2: 0.0, laplace: false }, Scale::None { ddof: 1 })
+    };
+    let out = group_advantage(&Device::cpu(), &batch, &[1.0, 1.0, 0.0, 1.0], None, &params).unwrap();
+    near(&out.advantage, &[1.0, 1.0, 0.0, 1.0].map(|r| r - 2.0 / 3.0));
+}
+
+#[test]
+fn a_ratio_on_the_edge_of_the_band_is_in_it() {
+    let batch = Batch::new(&[0, 2], &[0, 1], None).unwrap();
+    let logp = [-0.5, -1.0];
+    let input = PolicyInput {
+        outputs: Outputs::ALL,
+        ..PolicyInput::new(&logp, &logp, Advantage::PerSequence(&[1.0]))
+    };
+    let fraction = |band| {
+        let params = GmpoParams {
+            mean: Mean::Geometric,
+            clip_log_low: 0.4,
+            clip_log_high: 0.4,
+            guard: Guard::NONE,
+            denominator: 1.0,
+            band,
+        };
+        let mut out = PolicyOutput::default();
+        gmpo(&Device::cpu(), &batch, &input, &params, &mut out).unwrap();
+        out.metrics.unwrap().in_band_fraction
+    };
+    assert_eq!((fraction([1.0, 1.2]), fraction([0.8, 1.0]), fraction([1.1, 1.2])), (1.0, 1.0, 0.0));
+}
+
+#[test]
+fn labels_and_candidates_at_the_end_of_the_vocabulary_are_refused() {
+    let z = [0.0f32, 1.0, f32::NEG_INFINITY, 0.5];
+    let device = Device::cpu();
+    let run = |label: u32| {
+        let rows = Logits { logits: &z[..3], labels: &[label], loss_mask: None };
+        let exact = otr_exact(&device, &rows, 1.0, 0.5, None, false).is_ok();
+        (exact, otr_sampled(&device, &rows, &[0, 1], 0.5, None, false).is_ok())
+    };
+    assert_eq!([run(1), run(2), run(3)], [(true, true), (false, false), (false, false)]);
+    // As a launch over device memory would, without the call's own look at the candidates.
+    let alarm = |candidates: [u32; 2]| {
+        let (mut loss, mut row_alarm) = ([0.0], [0]);
+        let rows = LogitRows { logits: In::new(&z), rows: 1, vocab: 4, live: Mask::new(None) };
+        let kernel = OtrSampled {
+            rows,
+            labels: In::new(&[1]),
+            candidates: In::new(&candidates),
+            draws: 2,
+            beta: 0.5,
+            coef: In::new(&[1.0]),
+            loss: Out::new(&mut loss),
+            gradient: None,
+            row_alarm: Out::new(&mut row_alarm),
+        };
+        device.run(&kernel).unwrap();
+        row_alarm[0] > flag::LIMIT
+    };
+    let candidates = [[0, 3], [0, 4], [0, 2], [2, 4], [3, 0]];
+    assert_eq!(candidates.map(alarm), [false, true, true, true, true]);
+}
+
+#[test]
+fn slopes_of_routers_where_the_exponential_vanishes() {
+    // g = 1/2 each, c = (1, 0), d = 1/2; the slope of ln √softplus is 1/2.
+    let router = Router::new(RouterKind::SqrtSoftplus, 2, 2);
+    let gating = gating_forward(&Device::cpu(), &router, &[-85.0, -85.0], None, None).unwrap();
+    assert_eq!(gating.gates, [0.5, 0.5]);
+    let slopes = gating_backward(&Device::cpu(), &router, &[-85.0, -85.0], &gating, &[1.0, 0.0]).unwrap();
+    near(&slopes, &[0.125, -0.125]);
+}
+
+#[test]
+fn a_record_that_names_no_expert_raises_the_alarm() {
+    // As a launch over device memory would, without the trace's own validation.
+    let alarm = |ids: [u8; 2]| {
+        let (mut chosen, mut gates, mut row_replayed, mut row_alarm) = ([0; 2], [0.0; 2], [0], [0]);
+        let kernel = GatingForward {
+            router: Router::new(RouterKind::SoftmaxChosen, 4, 2),
+            rows: 1,
+            scores: In::new(&[0.5, 0.25, 1.0, -1.0]),
+            bias: None,
+            replay: Some(Replay { trace: Trace::narrow(In::new(&ids), 1, 2), mask: Mask::new(None) }),
+            chosen: ChosenOut::narrow(Out::new(&mut chosen)),
+            gates: Out::new(&mut gates),
+            group_scores: None,
+            row_replayed: Out::new(&mut row_replayed),
+            row_alarm: Out::new(&mut row_alarm),
+        };
+        Device::cpu().run(&kernel).unwrap();
+        row_alarm[0] > flag::LIMIT
+    };
+    assert_eq!([[3, 0], [0, 4], [1, 1]].map(alarm), [false, true, true]);
+}
+
+#[test]
+fn infinities_and_squares_of_exact_sums() {
+    let planes = <f32 as Summand>::PLANES;
+    for (class, sum) in [(POSITIVE, f64::INFINITY), (NEGATIVE, f64::NEG_INFINITY)] {
+        let mut digits = vec![0.0; planes];
+        digits[planes - CLASSES + class] = 1.0;
+        let (found, count) = ExactSum::from_digits::<f32>(&digits).unwrap();
+        assert_eq!((found.finish(), count), (sum, 1));
+    }
+    let mut moments = ExactMoments::NONE;
+    let values = [1.1, 2.3, -0.7, 0.3];
+    values.iter().for_each(|x| moments.add64(*x).unwrap());
+    let mean = values.iter().sum::<f64>() / 4.0;
+    let squares: f64 = values.iter().map(|x| (x - mean) * (x - mean)).sum();
+    assert!((moments.squares() - squares).abs() < 1e-14, "{} {squares}", moments.squares());
+}
+
+/// A few hundred thousand inputs of the functions whose bounds other tests hold over many more, in more time.
+#[test]
+fn logarithms_within_their_bounds() {
+    let ulps = |got: f32, want: f64| {
+        let unit =
+            f64::from(f32::from_bits((want.abs() as f32).to_bits() + 1)) - f64::from((want.abs()) as f32);
+        (f64::from(got) - want).abs() / unit
+    };
+    for bits in (1u32..f32::INFINITY.to_bits()).step_by(10_007) {
+        let x = f32::from_bits(bits);
+        let (own, plus) = (num::ln::<Soft>(x), num::log1p::<Soft>(x));
+        assert!(ulps(own, f64::from(x).ln()) < 0.8, "ln({x:e}) = {own:e}");
+        assert!(ulps(plus, f64::from(x).ln_1p()) < 0.85, "log1p({x:e}) = {plus:e}");
+        if x < 0.999 {
+            let minus = num::log1p::<Soft>(-x);
+            assert!(ulps(minus, f64::from(-x).ln_1p()) < 0.85, "log1p(-{x:e}) = {minus:e}");
+        }
+    }
+}

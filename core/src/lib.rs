@@ -17,10 +17,10 @@
 //! | GAE, TD(λ), V-trace | [`advantage::gae`], [`advantage::vtrace`] |
 //! | step returns (UI-S1) | [`advantage::step_return`] |
 //! | optimal token baseline | [`advantage::optimal_token_baseline`] |
-//! | PSR, NSR, DAPO's shaping and filter, FAPO, RAPO, BRPO, EVOL-RL, GRPOVI, MarsRL's judges | [`reward`] |
+//! | PSR, NSR, DAPO's shaping and filter, FAPO, RAPO, BRPO, EVOL-RL, GRPOVI | [`reward`] |
 //! | XRPO-style, ACE | [`advantage::sharpen`] |
 //! | SPIRAL's RAE | [`advantage::role_baseline`] |
-//! | MSSR | [`advantage::entropy_bonus`], [`advantage::mssr`] |
+//! | MSSR | [`advantage::entropy_bonus`] |
 //! | prefix-tree values, TEMPO, tree rollouts | [`tree`] |
 //! | importance ratio, guards | [`ratio`] |
 //! | rollout correction: TIS, IcePop, MIS, rejection, mismatch | [`correction`] |
@@ -35,7 +35,6 @@
 //! | exact sums, independent of order and sharding | [`aggregate::exact`] |
 //! | the fused policy loss and its gradient | [`policy_loss`] |
 //! | importance-weighted KL | [`kl_importance`] |
-//! | adaptive KL controller | [`kl_control`] |
 //! | log-probability, entropy and gradient of rows of logits | [`logits`] |
 //! | one-token rollout (OTR), in expectation | [`logits::otr`] |
 //! | one-token rollout from drawn tokens | [`logits::otr_sampled`], [`logits::draw`] |
@@ -43,8 +42,6 @@
 //! | MoE routing replay R2, R3: gates, their gradient, traces, mismatch | [`routing`] |
 //! | value loss of a critic | [`value_loss`] |
 //! | packed batches (`cu_seqlens`) | [`ragged`] |
-//! | VADE, GDRO, DARS, DOTS, staleness, load balance, … (host side) | [`schedule`] |
-//! | random numbers by counter (Philox) | [`random`] |
 //! | the order of every sum | [`team::fold`], [`team::scan`], [`team::recur`] |
 //! | `exp`, `ln`, `sigmoid`, … | [`num`] |
 #![no_std]
@@ -61,18 +58,15 @@ pub mod correction;
 pub mod error;
 pub mod gate;
 pub mod kl;
-pub mod kl_control;
 pub mod kl_importance;
 pub mod logits;
 pub mod num;
 pub mod op;
 pub mod policy_loss;
 pub mod ragged;
-pub mod random;
 pub mod ratio;
 pub mod reward;
 pub mod routing;
-pub mod schedule;
 pub mod select;
 pub mod team;
 pub mod tree;

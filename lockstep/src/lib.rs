@@ -54,7 +54,7 @@ pub use columns::{Column, ColumnElement, Columns, Element, Shape};
 pub use credit::{CorrectionReport, Credit, State};
 pub use lockstep_ops::{
     Advantage, Advantages, Backend, Batch, Compiled, Counts, Device, Entry, Error, Level, Metrics, Outputs,
-    PolicyInput, PolicyOutput, PolicyTotals, RatioStats, core, devices, ops, routing, schedule,
+    PolicyInput, PolicyOutput, PolicyTotals, RatioStats, core, devices, ops, routing, schedule, schedules,
 };
 pub use loss::{EntropyTerm, Loss};
 pub use plan::Plan;

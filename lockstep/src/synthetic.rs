@@ -6,7 +6,7 @@ use crate::recipe::Recipe;
 use crate::{Error, RolloutsBuf};
 use lockstep_core::Error as Argument;
 use lockstep_core::num::exp64;
-use lockstep_core::random::{Purpose, Stream};
+use lockstep_schedule::random::{Purpose, Stream};
 
 /// Purposes of callers start at 256: these first, then one for each column.
 const LENGTHS: Purpose = Purpose(256);

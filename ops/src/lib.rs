@@ -26,6 +26,7 @@ pub use device::{Device, Entry, devices};
 pub use error::Error;
 pub use lockstep_core as core;
 pub use lockstep_cpu::{Compiled, Level};
+pub use lockstep_schedule as schedules;
 pub use metrics::{Metrics, RatioStats};
 pub use ops::advantage::Advantages;
 pub use ops::exact::PolicyTotals;

@@ -26,6 +26,7 @@ const fn layer(folder: &'static str, uses: &'static [&'static str]) -> Layer {
 /// tests may use what they compare with.
 pub const LAYERS: &[Layer] = &[
     layer("core", &[]),
+    layer("schedule", &["core"]),
     layer("cpu-ref", &["core"]),
     Layer { folder: "kernels", uses: &["core"], tests: &["cpu-ref", "conformance"] },
     Layer { folder: "gpu", uses: &["core"], tests: &["cpu-ref", "gpu/testing", "conformance"] },
@@ -35,8 +36,8 @@ pub const LAYERS: &[Layer] = &[
     Layer { folder: "rocm", uses: &["core", "kernels", "gpu"], tests: &["gpu/testing"] },
     layer("embedded", &["core", "cpu-ref"]),
     layer("embedded/bare", &["core", "cpu-ref", "embedded"]),
-    layer("ops", &["core", "cpu-ref", "kernels", "gpu", "cuda", "rocm"]),
-    layer("lockstep", &["core", "cpu-ref", "kernels", "gpu", "cuda", "rocm", "ops"]),
+    layer("ops", &["core", "schedule", "cpu-ref", "kernels", "gpu", "cuda", "rocm"]),
+    layer("lockstep", &["core", "schedule", "cpu-ref", "kernels", "gpu", "cuda", "rocm", "ops"]),
     Layer {
         folder: "conformance",
         uses: &["core", "cpu-ref", "kernels", "gpu", "cuda", "rocm", "embedded", "lockstep"],
@@ -69,7 +70,7 @@ pub const LAYERS: &[Layer] = &[
     layer("fuzz", &["core", "cpu-ref", "lockstep", "golden", "conformance", "trainer"]),
 ];
 
-/// Registry packages that core may use; serde is without std, and only where recipes are read.
+/// Registry packages that core and schedule may use; serde is without std, and only where recipes are read.
 const CORE_MAY_USE: [&str; 4] = ["libm", "half", "bytemuck", "serde"];
 
 /// A dependency: the dependent folder, what it depends on, and whether only tests need it.
@@ -153,7 +154,9 @@ pub fn check(layers: &[Layer], folders: &[String], edges: &[Edge]) -> Vec<String
             // The package itself, with other features.
             true if from == to => edge.of_tests,
             true => layer.uses.contains(&&to[..]) || edge.of_tests && layer.tests.contains(&&to[..]),
-            false => from != "core" || edge.of_tests || CORE_MAY_USE.contains(&&to[..]),
+            false => {
+                !["core", "schedule"].contains(&&from[..]) || edge.of_tests || CORE_MAY_USE.contains(&&to[..])
+            }
         };
         if !allowed {
             let may = if edge.is_folder { layer.uses.join(", ") } else { CORE_MAY_USE.join(", ") };
@@ -196,6 +199,7 @@ mod tests {
         assert_eq!(wrong(edge("kernels", "conformance", true, true)), 0, "tests compare");
         assert_eq!(wrong(edge("kernels", "conformance", true, false)), 1, "builds do not");
         assert_eq!(wrong(edge("core", "rayon", false, false)), 1, "core stands on its own");
+        assert_eq!(wrong(edge("schedule", "rayon", false, false)), 1, "so does schedule");
         assert_eq!(wrong(edge("core", "proptest", false, true)), 0, "its tests need not");
         assert_eq!(wrong(edge("core", "libm", false, false)), 0);
         assert_eq!(check(LAYERS, &["helpers".to_owned()], &[]).len(), 1, "a folder that nobody placed");

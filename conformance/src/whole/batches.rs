@@ -3,8 +3,8 @@
 //! parts of a larger batch.
 
 use lockstep::core::num::exp64;
-use lockstep::core::random::{Purpose, Stream};
 use lockstep::recipe::{Estimator, GuardChoice, Recipe, SingletonChoice};
+use lockstep::schedules::random::{Purpose, Stream};
 use lockstep::{Error, RolloutsBuf, synthetic};
 
 /// Callers' purposes start at 256.

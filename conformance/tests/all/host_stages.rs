@@ -1,7 +1,7 @@
 //! Recipe stages that run on the host: VCPO's robust baselines, PF-PPO's filtration, RAPO's replay.
 
-use lockstep::core::schedule::rapo::replaces;
 use lockstep::recipe::{Duty, SingletonChoice};
+use lockstep::schedules::rapo::replaces;
 use lockstep::{Device, Recipe, Rollouts};
 
 const REWARDS: [f32; 4] = [1.0, 0.0, 4.0, 3.0];

@@ -62,8 +62,15 @@ fn carries(name: &str, number: &str) -> bool {
 fn every_worked_vector_and_every_disagreement_has_a_test() {
     let root: PathBuf = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
     let mut names = Vec::new();
-    for folder in ["conformance/tests", "ops/tests", "lockstep/tests", "core/src", "ops/src", "lockstep/src"]
-    {
+    for folder in [
+        "conformance/tests",
+        "ops/tests",
+        "lockstep/tests",
+        "core/src",
+        "schedule/src",
+        "ops/src",
+        "lockstep/src",
+    ] {
         tests(&root.join(folder), &mut names);
     }
     assert!(names.len() > 300, "only {} tests: are the folders right?", names.len());

@@ -6,8 +6,8 @@ use crate::outcome::text;
 use crate::settings::Config;
 use crate::sources::Plan;
 use lockstep::Device;
-use lockstep::core::schedule::dots;
 use lockstep::schedule::{calibrate, dots_difficulty};
+use lockstep::schedules::dots;
 use serde_json::Value;
 
 /// The ops that this table covers.

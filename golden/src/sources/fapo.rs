@@ -6,9 +6,9 @@ use crate::outcome::text;
 use crate::settings::Config;
 use crate::sources::Plan;
 use lockstep::core::reward::Shaping;
-use lockstep::core::reward::judge::{Verdict, step_reward};
 use lockstep::ops::reward::ShapeParams;
 use lockstep::ops::shape_rewards;
+use lockstep::schedules::judge::{Verdict, step_reward};
 use lockstep::{Batch, Device};
 use serde_json::Value;
 
@@ -72,5 +72,5 @@ fn judge(inputs: &Inputs<'_>) -> Result<Plan, String> {
     // score is −1.
     let right = f64::from(u8::from(score > -1.0));
     let got = vec![("score", Got::Number(score, 0.0)), ("acc", Got::Number(right, 0.0))];
-    Ok(Plan::Numbers("core::reward::judge", got))
+    Ok(Plan::Numbers("schedules::judge", got))
 }

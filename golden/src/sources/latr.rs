@@ -6,8 +6,8 @@ use crate::outcome::text;
 use crate::settings::Config;
 use crate::sources::Plan;
 use lockstep::Device;
-use lockstep::core::schedule::overlap;
 use lockstep::schedule::{Latr, falls_behind, latr_fit, rouge_l, suffix_match};
+use lockstep::schedules::overlap;
 use serde_json::json;
 
 /// The ops that this table covers.

@@ -3,7 +3,7 @@
 //! prompt's row.
 
 use lockstep::RolloutsBuf;
-use lockstep::core::random::{Purpose, Stream};
+use lockstep::schedules::random::{Purpose, Stream};
 
 /// Number of prompts.
 pub(crate) const PROMPTS: usize = 4;

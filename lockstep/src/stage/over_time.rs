@@ -12,9 +12,9 @@ use crate::ops::{self, locate};
 use crate::recipe::{AdvantageChoice, Recipe, TimeChoice, WhitenChoice, ensure};
 use crate::{Advantage, Batch, Credit, Device, Error, Rollouts};
 use lockstep_core::Error as Argument;
-use lockstep_core::advantage::signed_return::SignedReturn;
 use lockstep_core::check::Domain;
 use lockstep_core::num::{self, Soft};
+use lockstep_schedule::signed_return::SignedReturn;
 
 /// verl adds this to the sum of the weights.
 const TOKEN_BASELINE_EPS: f64 = 1e-8;

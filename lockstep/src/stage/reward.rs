@@ -15,7 +15,8 @@ use crate::recipe::{
 use crate::{Advantage, Batch, Credit, Device, Error, Rollouts};
 use lockstep_core::Error as Argument;
 use lockstep_core::advantage::Sharpening;
-use lockstep_core::reward::{Criterion, Shaping, rapo};
+use lockstep_core::reward::{Criterion, Shaping};
+use lockstep_schedule::rapo_reward;
 use std::borrow::Cow;
 
 /// The array, or the error for a missing array that a choice needs.
@@ -308,7 +309,7 @@ impl Recipe {
         }
         if let Some(cap) = self.reward.group_factor_cap {
             let good = out.groups.std.iter().filter(|std| **std > 0.0).count();
-            let factor = rapo::group_factor(batch.groups() as u32, good as u32, cap);
+            let factor = rapo_reward::group_factor(batch.groups() as u32, good as u32, cap);
             out.advantage = combine(device, batch, &out.advantage, &[factor as f32])?;
         }
         if let Some(filter) = self.reward.filter {

@@ -5,7 +5,7 @@ use super::reward::needed;
 use crate::ops::advantage::lone;
 use crate::recipe::{Recipe, RobustChoice, SingletonChoice};
 use crate::{Batch, Error, ops};
-use lockstep_core::advantage::robust_baseline::Robust;
+use lockstep_schedule::robust_baseline::Robust;
 
 /// Share of the weight that VCPO's winsorised mean clips at each end.
 const WINSOR_SHARE: f64 = 0.05;

@@ -4,19 +4,19 @@
 use super::locate;
 use crate::{Batch, Device, Error};
 use lockstep_core::Error as Argument;
-use lockstep_core::advantage::filtration::{Filtration, filtrate};
-use lockstep_core::advantage::robust_baseline::{Robust, baseline};
-use lockstep_core::advantage::signed_return::SignedReturn;
-use lockstep_core::reward::sample_weights::SampleWeights;
+use lockstep_schedule::filtration::{Filtration, filtrate};
+use lockstep_schedule::robust_baseline::{Robust, baseline};
+use lockstep_schedule::sample_weights::SampleWeights;
+use lockstep_schedule::signed_return::SignedReturn;
 
 /// Computes PF-PPO's weight of each sequence, `[S]`, from the `rewards` `[S]` of its group; formula:
-/// [`lockstep_core::advantage::filtration`]. Multiply it by the group's size to use it as a weight of the
-/// policy loss.
+/// [`lockstep_schedule::filtration`]. Multiply it by the group's size to use it as a weight of the policy
+/// loss.
 ///
 /// Errors: lengths that disagree; an infinite reward or a power that overflows (index).
 ///
 /// ```
-/// use lockstep_ops::{Batch, core::advantage::filtration::Filtration, ops::filtration};
+/// use lockstep_ops::{Batch, schedules::filtration::Filtration, ops::filtration};
 /// let batch = Batch::new(&[0, 1, 2, 3, 4], &[0, 3, 4], None)?;
 /// let weights = filtration(&batch, &[0.5, 1.0, -1.0, 0.0], Filtration::BestWorst {})?;
 /// assert_eq!(weights, [0.0, 0.5, 0.5, 1.0]);
@@ -36,14 +36,14 @@ pub fn filtration(batch: &Batch<'_>, rewards: &[f32], rule: Filtration) -> Resul
 
 /// Computes a robust baseline of each group, `[G]`, for the `given` of
 /// [`group_advantage`](super::group_advantage): VCPO's alternatives to its minimum-variance baseline;
-/// formula: [`lockstep_core::advantage::robust_baseline`]. NaN where a group's total weight is 0. `rewards`
+/// formula: [`lockstep_schedule::robust_baseline`]. NaN where a group's total weight is 0. `rewards`
 /// and `weights` are `[S]`.
 ///
 /// Errors: lengths that disagree; an infinite reward, or a weight that is negative or not finite (index); a
 /// share outside 0..0.5.
 ///
 /// ```
-/// use lockstep_ops::{Batch, core::advantage::robust_baseline::Robust, ops::robust_baselines};
+/// use lockstep_ops::{Batch, schedules::robust_baseline::Robust, ops::robust_baselines};
 /// let batch = Batch::new(&[0, 1, 2, 3], &[0, 3], None)?;
 /// assert_eq!(robust_baselines(&batch, &[1.0, 0.0, 1.0], &[4.0, 4.0, 2.25], Robust::Median)?, [1.0]);
 /// # Ok::<(), lockstep_ops::Error>(())
@@ -69,14 +69,14 @@ pub fn robust_baselines(
 }
 
 /// Computes the weight of each response in the policy loss, `[S]`, from its number of live tokens and the
-/// `difficulty` `[S]` of its prompt (ROLL); formula: [`lockstep_core::reward::sample_weights`]. The mean
+/// `difficulty` `[S]` of its prompt (ROLL); formula: [`lockstep_schedule::sample_weights`]. The mean
 /// weight is 1.
 ///
 /// Errors: lengths that disagree; a difficulty that is not finite (index); parameters out of their domain; a
 /// missing `difficulty` that the rule needs.
 ///
 /// ```
-/// use lockstep_ops::{Batch, Device, core::reward::sample_weights::SampleWeights, ops::sample_weights};
+/// use lockstep_ops::{Batch, Device, schedules::sample_weights::SampleWeights, ops::sample_weights};
 /// let batch = Batch::new(&[0, 1, 4], &[0, 2], None)?;
 /// let by_length = SampleWeights { length: Some([1.5, 0.5]), difficulty: None };
 /// let weights = sample_weights(&Device::cpu(), &batch, None, &by_length)?;
@@ -100,13 +100,13 @@ pub fn sample_weights(
 
 /// Computes advantages and returns per token, `[N]` each, from the outcome `rewards` `[S]`, which are
 /// received at the last live token: PSR, NSR and W-REINFORCE with a discount; formula:
-/// [`lockstep_core::advantage::signed_return`].
+/// [`lockstep_schedule::signed_return`].
 ///
 /// Errors: lengths that disagree; an infinite reward (index); parameters out of their domain; a result too
 /// large for `f32` (index).
 ///
 /// ```
-/// use lockstep_ops::{Batch, core::advantage::signed_return::SignedReturn, ops::signed_return};
+/// use lockstep_ops::{Batch, schedules::signed_return::SignedReturn, ops::signed_return};
 /// let batch = Batch::new(&[0, 2, 3], &[0, 2], None)?;
 /// let rule = SignedReturn { gamma: 0.5, correct: 1.0, wrong: -1.0, offset: 0.0, stop_at_mask: false };
 /// let (advantage, returns) = signed_return(&batch, &[1.0, 0.0], &rule)?;

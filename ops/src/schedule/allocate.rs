@@ -1,11 +1,11 @@
 //! Allocation of rollouts to prompts or bins: square-root law, rounding, XRPO-style (our reading).
 
 use crate::Error;
-use lockstep_core::schedule::rounding::{self, Bounds};
-use lockstep_core::schedule::{square_root_law as law, xrpo as rule};
+use lockstep_schedule::rounding::{self, Bounds};
+use lockstep_schedule::{square_root_law as law, xrpo as rule};
 
 /// Computes fractional rollouts per bin, `[bins]`, and their shadow price; formula:
-/// [`lockstep_core::schedule::square_root_law`].
+/// [`lockstep_schedule::square_root_law`].
 ///
 /// Errors: lengths that disagree; a share or variance that is negative or not finite (index); shares that are
 /// all 0; a mean that is not positive.
@@ -22,7 +22,7 @@ pub fn square_root_law(share: &[f64], variance: &[f64], mean: f64) -> Result<(Ve
 }
 
 /// Rounds rollouts per bin to integers within `bounds`, never above the budget, and returns them with their
-/// total; formula: [`lockstep_core::schedule::rounding`].
+/// total; formula: [`lockstep_schedule::rounding`].
 ///
 /// Errors: lengths that disagree; a number that is negative or not finite (index); a budget too small for the
 /// lower bounds.
@@ -40,7 +40,7 @@ pub fn largest_remainder(rollouts: &[f64], count: &[u32], bounds: Bounds) -> Res
 }
 
 /// Computes how many of `budget` further rollouts each prompt gets, XRPO-style (our reading); formula:
-/// [`lockstep_core::schedule::xrpo`].
+/// [`lockstep_schedule::xrpo`].
 ///
 /// Errors: no prompts; sums that are not finite (index); a negative exploration.
 ///

@@ -1,7 +1,7 @@
 //! Distribution of sequences over ranks.
 
 use crate::Error;
-use lockstep_core::schedule::balance::{self as core, Set};
+use lockstep_schedule::balance::{self as core, Set};
 
 /// The algorithm that distributes sequences.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -26,7 +26,7 @@ pub struct Partition {
 }
 
 /// Distributes sequences of the given `length`s in tokens `[n]` over `ranks`. With `equal_size`, every rank
-/// gets the same number of sequences. Formula and ties: [`lockstep_core::schedule::balance`].
+/// gets the same number of sequences. Formula and ties: [`lockstep_schedule::balance`].
 ///
 /// Errors: no ranks; more ranks than sequences; with `equal_size`, a number of ranks that does not divide the
 /// number of sequences.

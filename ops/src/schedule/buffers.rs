@@ -2,11 +2,11 @@
 //! filter.
 
 use crate::Error;
-use lockstep_core::schedule::fifo::Fifo;
-use lockstep_core::schedule::{april, dynamic_sampling as filter, marsrl, replay, swarm};
+use lockstep_schedule::fifo::Fifo;
+use lockstep_schedule::{april, dynamic_sampling as filter, marsrl, replay, swarm};
 
 /// Computes the order in which unfinished rollouts are continued: oldest start version first; formula:
-/// [`lockstep_core::schedule::april`].
+/// [`lockstep_schedule::april`].
 ///
 /// ```
 /// assert_eq!(lockstep_ops::schedule::april_order(&[7, 5, 7, 5])?, [1, 3, 0, 2]);
@@ -18,7 +18,7 @@ pub fn april_order(start_version: &[u32]) -> Result<Vec<u32>, Error> {
     Ok(order)
 }
 
-/// Draws the slots of `count` stored groups to replay; formula: [`lockstep_core::schedule::replay`], which
+/// Draws the slots of `count` stored groups to replay; formula: [`lockstep_schedule::replay`], which
 /// also computes the shares of a batch.
 ///
 /// Errors: a `count` above the number of stored groups.
@@ -40,7 +40,7 @@ pub fn replay_slots(buffer: &Fifo, count: u32, seed: u64, step: u32) -> Result<V
 }
 
 /// Draws up to `count` external groups uniformly from those with a non-zero advantage; formula:
-/// [`lockstep_core::schedule::swarm`].
+/// [`lockstep_schedule::swarm`].
 ///
 /// Errors: invalid offsets (index); a reward that is not finite (index).
 ///
@@ -64,7 +64,7 @@ pub fn swarm_groups(
 }
 
 /// Selects up to `count` external groups with the greatest total rewards above 0, greatest first; formula:
-/// [`lockstep_core::schedule::swarm`].
+/// [`lockstep_schedule::swarm`].
 ///
 /// Errors: those of [`swarm_groups`].
 ///
@@ -82,7 +82,7 @@ pub fn swarm_best(cu_groups: &[u32], rewards: &[f32], count: usize) -> Result<Ve
 }
 
 /// Selects the positions of up to `count` outputs of a role that become inputs of the next role, those of
-/// reward `preferred` first; formula: [`lockstep_core::schedule::marsrl`]. `at` is the seed, the step, and
+/// reward `preferred` first; formula: [`lockstep_schedule::marsrl`]. `at` is the seed, the step, and
 /// the number of this choice within the step.
 ///
 /// Errors: lengths that disagree; a reward that is not finite (index).
@@ -107,7 +107,7 @@ pub fn marsrl_inputs(
 }
 
 /// Selects the first `wanted` groups whose metric varies, in order of arrival; formula:
-/// [`lockstep_core::schedule::dynamic_sampling`].
+/// [`lockstep_schedule::dynamic_sampling`].
 ///
 /// Errors: invalid offsets (index); a value that is not finite (index).
 ///

@@ -1,7 +1,7 @@
 //! DOTS: predicted difficulty, and selection by it.
 
 use crate::Error;
-use lockstep_core::schedule::{dots, order};
+use lockstep_schedule::{dots, order};
 
 /// A predicted pass rate, and the weights that it is computed from.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -13,7 +13,7 @@ pub struct Difficulty {
 }
 
 /// Predicts a pass rate from reference questions: `query` is the embedding `[h]`, `references` are embeddings
-/// `[K, h]`, row-major, and `pass_rates` are `[K]`; formula: [`lockstep_core::schedule::dots`].
+/// `[K, h]`, row-major, and `pass_rates` are `[K]`; formula: [`lockstep_schedule::dots`].
 /// [`calibrate`](dots::calibrate) computes the calibrated rate.
 ///
 /// Errors: lengths that disagree; a temperature that is not positive; a pass rate outside 0..=1 (index); an
@@ -37,7 +37,7 @@ pub fn dots_difficulty(
 }
 
 /// Draws `count` prompts without replacement from softmax(−|p̂ − target|/temperature), in the order of
-/// drawing; formula: [`lockstep_core::schedule::dots`]. [`selection_size`](dots::selection_size) computes the
+/// drawing; formula: [`lockstep_schedule::dots`]. [`selection_size`](dots::selection_size) computes the
 /// number to draw.
 ///
 /// Errors: a prediction outside 0..=1 (index); a temperature that is not positive.

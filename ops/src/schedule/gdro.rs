@@ -1,11 +1,11 @@
 //! The two GDRO schedules: weights of difficulty bins, and rollouts per bin.
 
 use crate::Error;
-use lockstep_core::schedule::gdro_prompt::PromptGdro;
-use lockstep_core::schedule::gdro_rollout::RolloutGdro;
+use lockstep_schedule::gdro_prompt::PromptGdro;
+use lockstep_schedule::gdro_rollout::RolloutGdro;
 
 /// Computes the factor of the advantages of each bin, `[bins]`; formula and variants:
-/// [`lockstep_core::schedule::gdro_prompt`]. Scores come from [`PromptGdro::observe`].
+/// [`lockstep_schedule::gdro_prompt`]. Scores come from [`PromptGdro::observe`].
 ///
 /// Errors: parameters out of their domain; lengths that disagree; a score that is not finite (index).
 ///
@@ -29,7 +29,7 @@ pub fn prompt_gdro_weights(
 }
 
 /// Computes the distribution q over the bins that have prompts, `[bins]`; formula:
-/// [`lockstep_core::schedule::gdro_prompt`].
+/// [`lockstep_schedule::gdro_prompt`].
 ///
 /// Errors: parameters out of their domain; lengths that disagree; a score that is not finite (index).
 ///
@@ -59,7 +59,7 @@ pub struct Rollouts {
 }
 
 /// Chooses the most likely arms whose cost is exactly `budget`, or nearest to it; formula:
-/// [`lockstep_core::schedule::gdro_rollout`]. `scores` is `[bins, arms]`, and `count` is the number of
+/// [`lockstep_schedule::gdro_rollout`]. `scores` is `[bins, arms]`, and `count` is the number of
 /// prompts per bin. It needs memory for bins · Σ count·n_max numbers.
 ///
 /// Errors: parameters out of their domain; lengths that disagree; a score that is not finite (index); more

@@ -1,11 +1,11 @@
 //! LATR: capacity and pruning of branches.
 
 use crate::Error;
-use lockstep_core::schedule::latr::{self, Latr};
-use lockstep_core::schedule::overlap;
+use lockstep_schedule::latr::{self, Latr};
+use lockstep_schedule::overlap;
 
 /// Computes how many of its candidates each row keeps, `[rows]`, within `capacity`; formula:
-/// [`lockstep_core::schedule::latr`].
+/// [`lockstep_schedule::latr`].
 ///
 /// ```
 /// assert_eq!(lockstep_ops::schedule::latr_fit(&[2, 1, 2], 4)?, [2, 1, 1]);
@@ -18,7 +18,7 @@ pub fn latr_fit(candidates: &[u32], capacity: u32) -> Result<Vec<u32>, Error> {
 }
 
 /// Decides whether a branch is pruned because it is too similar to its parent; formula:
-/// [`lockstep_core::schedule::latr`].
+/// [`lockstep_schedule::latr`].
 ///
 /// Errors: parameters out of their domain; lengths that differ.
 ///
@@ -39,7 +39,7 @@ pub fn latr_prunes(
 }
 
 /// Computes ROUGE-L, the F₁ score of the longest common subsequence; formula:
-/// [`lockstep_core::schedule::overlap`].
+/// [`lockstep_schedule::overlap`].
 ///
 /// ```
 /// assert_eq!(lockstep_ops::schedule::rouge_l(&[1, 2, 3, 4], &[1, 9, 3, 4])?, 0.75);
@@ -49,7 +49,7 @@ pub fn rouge_l(a: &[u32], b: &[u32]) -> Result<f64, Error> {
     Ok(overlap::rouge_l(a, b, &mut vec![0; overlap::scratch(b.len())])?)
 }
 
-/// Computes the Levenshtein distance; formula: [`lockstep_core::schedule::overlap`].
+/// Computes the Levenshtein distance; formula: [`lockstep_schedule::overlap`].
 ///
 /// ```
 /// assert_eq!(lockstep_ops::schedule::edit_distance(&[1, 2, 3, 4], &[1, 9, 3])?, 2);

@@ -1,6 +1,6 @@
 //! Schedules: which prompts to sample, how often, what to keep, what is too old, and which rank gets it.
 //!
-//! The formulas are in [`lockstep_core::schedule`]; the functions here allocate the results and scratch
+//! The formulas are in [`lockstep_schedule`]; the functions here allocate the results and scratch
 //! memory. Items that need neither are re-exported unchanged. Every decision is a function of its arguments
 //! and a seed, with the same bits on every machine, so each rank can compute it on its own.
 //!
@@ -53,14 +53,14 @@ pub use buffers::{april_order, dynamic_sampling, marsrl_inputs, replay_slots, sw
 pub use dots::{Difficulty, dots_difficulty, dots_select};
 pub use gdro::{Rollouts, prompt_gdro_distribution, prompt_gdro_weights, rollout_gdro_choose};
 pub use latr::{edit_distance, latr_fit, latr_prunes, rouge_l};
-pub use lockstep_core::random;
-pub use lockstep_core::schedule::dots::{calibrate, selection_size};
-pub use lockstep_core::schedule::latr::{Latr, falls_behind};
-pub use lockstep_core::schedule::order;
-pub use lockstep_core::schedule::overlap::suffix_match;
-pub use lockstep_core::schedule::xrpo::Known;
+pub use lockstep_schedule::dots::{calibrate, selection_size};
+pub use lockstep_schedule::latr::{Latr, falls_behind};
+pub use lockstep_schedule::order;
+pub use lockstep_schedule::overlap::suffix_match;
+pub use lockstep_schedule::random;
+pub use lockstep_schedule::xrpo::Known;
 
-pub use lockstep_core::schedule::{
+pub use lockstep_schedule::{
     arrol, brorl, dars, fifo, gdro_bins, gdro_prompt, gdro_rollout, masa, ramp, rapo, remix, replay,
     rounding, scope, staleness,
 };

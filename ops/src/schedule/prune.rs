@@ -1,8 +1,8 @@
 //! Selection within a group: ARRoL-style pruning and RoRecomp-style batches (both our reading).
 
 use crate::Error;
-use lockstep_core::schedule::arrol::Arrol;
-use lockstep_core::schedule::rorecomp;
+use lockstep_schedule::arrol::Arrol;
+use lockstep_schedule::rorecomp;
 
 /// The rollouts kept by [`arrol_two_ended`].
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -14,7 +14,7 @@ pub struct Pruned {
 }
 
 /// Keeps the rollouts whose expected fraction of correct ones is nearest to the target, given the probability
-/// of `success` of each; formula: [`lockstep_core::schedule::arrol`].
+/// of `success` of each; formula: [`lockstep_schedule::arrol`].
 ///
 /// Errors: parameters out of their domain; a probability outside 0..=1 (index).
 ///
@@ -39,7 +39,7 @@ pub struct Sampled {
     pub weight: Vec<f64>,
 }
 
-/// Keeps rollouts at random, with inverse-probability weights; formula: [`lockstep_core::schedule::arrol`].
+/// Keeps rollouts at random, with inverse-probability weights; formula: [`lockstep_schedule::arrol`].
 /// `group` is the number of the group within the step.
 ///
 /// Errors: parameters out of their domain; a probability outside 0..=1 (index).
@@ -69,7 +69,7 @@ pub fn arrol_sampled(
 }
 
 /// Selects the rollouts of a group that go into the priority batch; formula:
-/// [`lockstep_core::schedule::rorecomp`].
+/// [`lockstep_schedule::rorecomp`].
 ///
 /// Errors: lengths that disagree; an alpha outside 0..=1.
 ///

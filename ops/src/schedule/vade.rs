@@ -1,8 +1,8 @@
 //! VADE-style selection (our reading).
 
 use crate::Error;
-use lockstep_core::schedule::order;
-pub use lockstep_core::schedule::vade::{Posterior, Utility, Vade};
+use lockstep_schedule::order;
+pub use lockstep_schedule::vade::{Posterior, Utility, Vade};
 
 /// The prompts to sample next.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -14,7 +14,7 @@ pub struct VadeSelection {
 }
 
 /// Selects the `batch` prompts whose Thompson draws have the highest utility, or all prompts if there are
-/// fewer; formula: [`lockstep_core::schedule::vade`]. [`Vade::update`] then adds the outcomes to the
+/// fewer; formula: [`lockstep_schedule::vade`]. [`Vade::update`] then adds the outcomes to the
 /// posteriors.
 ///
 /// Errors: parameters out of their domain; a posterior outside 1..=1e12 (index).

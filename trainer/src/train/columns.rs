@@ -2,10 +2,10 @@
 //! provide.
 
 use anyhow::{Context, Result};
-use lockstep::core::reward::judge::brpo_reference;
 use lockstep::ops::logits::Statistics;
 use lockstep::ops::reward::majority;
 use lockstep::schedule::rouge_l;
+use lockstep::schedules::judge::brpo_reference;
 use lockstep::{Call, Column, RolloutsBuf};
 
 use super::group::{Group, Response};

@@ -3,9 +3,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use lockstep::core::advantage::mssr::{ValueTracker, rho};
 use lockstep::core::num::Soft;
 use lockstep::schedule::rapo;
+use lockstep::schedules::mssr::{ValueTracker, rho};
 use serde::{Deserialize, Serialize};
 
 use super::bits;

@@ -1,7 +1,7 @@
 //! Sampling: problems, the engine's responses, and the groups that a step learns from.
 
 use anyhow::Result;
-use lockstep::core::schedule::dynamic_sampling::{self, Outcome};
+use lockstep::schedules::dynamic_sampling::{self, Outcome};
 use lockstep::{Call, Credit, Duty, RolloutsBuf};
 
 use super::group::{Group, Response};

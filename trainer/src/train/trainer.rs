@@ -1,8 +1,8 @@
 //! The steps of a run: each maps a state to the next and depends only on the configuration and the state.
 
 use anyhow::{Context, Result, bail};
-use lockstep::core::schedule::remix::Mix;
 use lockstep::routing::RoutingTrace;
+use lockstep::schedules::remix::Mix;
 use lockstep::{Call, Column, Credit, Duty, Loss, RolloutsBuf};
 
 use super::abilities;

@@ -3,7 +3,6 @@
 
 mod rewards;
 
-use lockstep::core::advantage::mssr::{self, GlobalRho, ValueTracker};
 use lockstep::core::advantage::{Baseline, Order, Scale};
 use lockstep::core::num::Soft;
 use lockstep::core::reward::Criterion;
@@ -13,6 +12,7 @@ use lockstep::ops::sharpen::EntropyOf;
 use lockstep::ops::vcpo::{SequenceScore, VcpoWeights};
 use lockstep::ops::{self};
 use lockstep::recipe::{EntropyKind, RewardChoice, RoleOrder, names};
+use lockstep::schedules::mssr::{self, GlobalRho, ValueTracker};
 use lockstep::{Advantage, Batch, Credit, Device, Error, Recipe, Rollouts};
 use lockstep_conformance::cases::hash::Source;
 use lockstep_conformance::precision::{WORKED, assert_worked};

@@ -2,13 +2,13 @@
 
 use super::{columns, named, of_group, ones};
 use lockstep::core::advantage::Sharpening;
-use lockstep::core::reward::judge::{Verdict, solver, step_reward, verifier};
-use lockstep::core::reward::rapo::{ToolUse, group_factor};
 use lockstep::core::reward::{Criterion, Shaping};
 use lockstep::ops::filter::Status;
 use lockstep::ops::reward::{Bands, ShapeParams, VarianceParams, majority};
 use lockstep::ops::sharpen::SharpenParams;
 use lockstep::ops::{self};
+use lockstep::schedules::judge::{Verdict, solver, step_reward, verifier};
+use lockstep::schedules::rapo_reward::{ToolUse, group_factor};
 use lockstep::{Batch, Device, Recipe, Rollouts};
 use lockstep_conformance::cases::hash::Source;
 use lockstep_conformance::oracle::variance_increase as oracle;

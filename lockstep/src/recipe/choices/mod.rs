@@ -14,9 +14,9 @@ mod value;
 
 pub use crate::ops::correction::Denominator;
 pub use lockstep_core::advantage::Order as RoleOrder;
-pub use lockstep_core::advantage::filtration::Filtration;
 pub use lockstep_core::correction::{K1Band, Rule as WeightRule, WeightLevel};
-pub use lockstep_core::reward::sample_weights::SampleWeights;
+pub use lockstep_schedule::filtration::Filtration;
+pub use lockstep_schedule::sample_weights::SampleWeights;
 
 pub use crate::ops::turns::NormSet;
 pub use advantage::{AdvantageChoice, Estimator, NanReward, RobustChoice, SingletonChoice, WhitenChoice};

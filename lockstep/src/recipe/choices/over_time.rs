@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 /// An estimator for rewards at points in time; formulas: [`gae`](lockstep_core::advantage::gae),
 /// [`vtrace`](lockstep_core::advantage::vtrace), [`step_return`](lockstep_core::advantage::step_return),
 /// [`optimal_token_baseline`](lockstep_core::advantage::optimal_token_baseline),
-/// [`turns`](crate::ops::turns), [`signed_return`](lockstep_core::advantage::signed_return).
+/// [`turns`](crate::ops::turns), [`signed_return`](lockstep_schedule::signed_return).
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "snake_case", deny_unknown_fields)]
 pub enum TimeChoice {

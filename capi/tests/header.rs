@@ -11,7 +11,8 @@ const SOURCES: [&str; 7] = ["error", "columns", "device", "recipe", "results", "
 /// expand.
 fn columns() -> String {
     let mut out = String::from(
-        "/// The columns of a batch. Leave out a column that the recipe does not read: a null `data`. A struct\n\
+        "/// The columns of a batch. Leave out a column that the recipe does not read: a null `data`. A \
+         struct\n\
          /// that is all zero except `size` has no columns.\n\
          #[repr(C)]\npub struct ls_rollouts {\n    /// `sizeof(ls_rollouts)`.\n    pub size: u32,\n\
          \x20   /// 0.\n    pub reserved: u32,\n",

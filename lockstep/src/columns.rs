@@ -3,9 +3,9 @@
 
 /// Calls `$with!` with the columns, as lines `name: type, Shape, "meaning and unit", "who has it";`.
 #[macro_export]
-// rustfmt would move the second lines of strings. `rustfmt::skip` on its own would hide the macro from
-// imports in this crate.
-#[cfg_attr(rustfmt, rustfmt::skip)]
+// For rustfmt alone, which would move the second lines of strings: a `rustfmt::skip` that the compiler sees
+// hides the macro from imports in this crate.
+#[cfg_attr(any(), rustfmt::skip)]
 macro_rules! for_each_column {
     ($with:ident) => {
         $with! {

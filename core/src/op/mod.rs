@@ -92,9 +92,9 @@ pub struct OpInfo {
 /// conformance's coverage test): GPU entry points, dispatch, benchmarks, oracle, property cases, docs. A
 /// variant is written `number entry_point`; an op without variants has one.
 #[macro_export]
-// rustfmt would move the second lines of strings. `rustfmt::skip` on its own would hide the macro from
-// imports in this crate.
-#[cfg_attr(rustfmt, rustfmt::skip)]
+// For rustfmt alone, which would move the second lines of strings: a `rustfmt::skip` that the compiler sees
+// hides the macro from imports in this crate.
+#[cfg_attr(any(), rustfmt::skip)]
 macro_rules! for_each_op {
     ($with:ident) => {
         $with! {

@@ -99,7 +99,8 @@ fn main() -> Result<(), Error> {
         })?;
         let each = 1e9 / rows as f64;
         println!(
-            "{name:>22}, {experts}: forward {:6.1} backward {:6.1} sum {:6.1}; the same {} bytes copied {:5.1} ({:.1} GB/s): {:.2} times",
+            "{name:>22}, {experts}: forward {:6.1} backward {:6.1} sum {:6.1}; the same {} bytes copied \
+             {:5.1} ({:.1} GB/s): {:.2} times",
             forward * each,
             backward * each,
             (forward + backward) * each,

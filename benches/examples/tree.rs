@@ -94,8 +94,9 @@ fn measure(device: &Device, threads: usize, responses: usize, length: usize) -> 
     let shared = 100.0 * tree.statistics(&batch).shared_fraction();
     let each = 1e9 / n;
     println!(
-        "{responses} x {length}, {shared:.0} % shared: tempo {whole:.4} s, {:.3} MB beyond input and advantages; \
-         reusing memory {:.3} ns per token (tree {:.3}, advantages {:.3}), {:.2} times a copy of the same bytes",
+        "{responses} x {length}, {shared:.0} % shared: tempo {whole:.4} s, {:.3} MB beyond input and \
+         advantages; reusing memory {:.3} ns per token (tree {:.3}, advantages {:.3}), {:.2} times a copy of \
+         the same bytes",
         (most - advantage) as f64 / 1e6,
         (sort + fill) * each,
         sort * each,

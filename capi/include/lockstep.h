@@ -1,8 +1,9 @@
 // Lockstep for C and C++: recipes of RL maths for LLM post-training, the same bits on every machine.
 //
-// Every function with a status checks pointers, lengths, offsets and values. What is refused is a status; the thread's last error has the
-// message, the argument and the index. Handles are opaque, and freed by their own function. Texts and arrays that a function returns belong
-// to the library. In the comments N is the number of tokens, S of sequences, G of groups.
+// Every function that returns a status checks pointers, lengths, offsets and values. A refused call returns an
+// error status; the thread's last error holds the message, the argument and the index. Handles are opaque; free
+// each with its own function. The library owns the strings and arrays that functions return. In the comments N
+// is the number of tokens, S of sequences, G of groups.
 
 
 #ifndef LOCKSTEP_H
@@ -13,8 +14,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-// The version of this interface, raised by every change that a compiled program would notice. A column, a status or a function more is
-// none: columns are appended, and structs say how large they are.
+// The version of this interface. Every change that breaks a compiled program raises it. New columns,
+// statuses and functions do not: columns are appended, and structs state their size.
 #define LS_ABI_VERSION 1
 
 // The call `ls_advantages`.
@@ -23,47 +24,47 @@
 // The call `ls_loss`.
 #define LS_CALL_LOSS 2
 
-// The loss, in all and per sequence.
+// The loss, total and per sequence.
 #define LS_OUTPUT_LOSS 1
 
-// Metrics; implies the loss.
+// The metrics; implies the loss.
 #define LS_OUTPUT_METRICS 2
 
 // The loss of each token; implies the loss.
 #define LS_OUTPUT_TOKEN_LOSS 4
 
-// Everything. Gradients come always; 0 is gradients alone, the fast path.
+// Everything. Gradients are always computed; 0 asks for gradients alone, the fast path.
 #define LS_OUTPUT_ALL 7
 
-// Bytes of `ls_totals_to_bytes`.
+// Number of bytes that `ls_totals_to_bytes` writes.
 #define LS_TOTALS_BYTES 4016
 
-// Integers of `ls_totals_to_limbs`.
+// Number of integers that `ls_totals_to_limbs` writes.
 #define LS_TOTALS_LIMBS 999
 
-// How a call ended.
+// The outcome of a call.
 enum ls_status
 #if defined(__cplusplus) || __STDC_VERSION__ >= 202311L
   : int32_t
 #endif // defined(__cplusplus) || __STDC_VERSION__ >= 202311L
  {
-  // It did what it says.
+  // Success.
   LS_STATUS_OK = 0,
-  // A pointer that must not be null is, or a pointer is not aligned for what it points to.
+  // A required pointer is null, or a pointer is not aligned for its type.
   LS_STATUS_POINTER = 1,
-  // A length, offset or value is wrong; `ls_last_error_argument` and `ls_last_error_index` say where.
+  // A length, offset or value is invalid; `ls_last_error_argument` and `ls_last_error_index` locate it.
   LS_STATUS_ARGUMENT = 2,
-  // Columns that the recipe reads are missing; the message names all of them.
+  // Columns that the recipe reads are missing; the message lists all of them.
   LS_STATUS_COLUMNS = 3,
-  // A recipe that is not known, or cannot be read, or whose choices do not go together.
+  // The recipe is unknown, cannot be parsed, or combines incompatible choices.
   LS_STATUS_RECIPE = 4,
-  // A device that is not there, or that failed.
+  // The device does not exist, or failed.
   LS_STATUS_DEVICE = 5,
-  // A plan that cannot be made, or that met what it cannot take.
+  // The plan cannot be made, or cannot run on the given input.
   LS_STATUS_PLAN = 6,
-  // A name or number under which there is nothing.
+  // Nothing has the given name or number, or the result was not computed.
   LS_STATUS_ABSENT = 7,
-  // A fault of Lockstep's own, which was caught: please report it.
+  // A bug in Lockstep: a panic that was caught. Please report it.
   LS_STATUS_PANIC = 8,
 };
 #ifndef __cplusplus
@@ -74,17 +75,17 @@ typedef int32_t ls_status;
 #endif // __STDC_VERSION__ >= 202311L
 #endif // __cplusplus
 
-// Type of an array's elements.
+// The type of an array's elements.
 enum ls_element
 #if defined(__cplusplus) || __STDC_VERSION__ >= 202311L
   : int32_t
 #endif // defined(__cplusplus) || __STDC_VERSION__ >= 202311L
  {
-  // `uint8_t`, a flag.
+  // `uint8_t`: a flag.
   LS_ELEMENT_U8 = 0,
-  // `uint32_t`, an index, offset or id.
+  // `uint32_t`: an index, offset or id.
   LS_ELEMENT_U32 = 1,
-  // `uint64_t`, a count.
+  // `uint64_t`: a count.
   LS_ELEMENT_U64 = 2,
   // `float`.
   LS_ELEMENT_F32 = 3,
@@ -99,120 +100,125 @@ typedef int32_t ls_element;
 #endif // __STDC_VERSION__ >= 202311L
 #endif // __cplusplus
 
-// Advantages and everything else that a loss needs of a batch.
+// The advantages of a batch and everything else that its loss reads.
 typedef struct ls_credit ls_credit;
 
-// Where a call or a plan runs. Any number of threads may use it at once.
+// The device that a call or plan runs on. Any number of threads may use it at once.
 typedef struct ls_device ls_device;
 
-// Loss, gradients and metrics.
+// The loss, gradients and metrics of a batch.
 typedef struct ls_output ls_output;
 
-// Launches over memory of a fixed size. Any number of threads may use it at once, each with a workspace of its own.
+// A plan: launches over memory of a fixed size. Any number of threads may use it at once, each with its own
+// workspace.
 typedef struct ls_plan ls_plan;
 
-// One choice for each stage from rewards to gradients. Any number of threads may use it at once.
+// A recipe: one choice for each stage from rewards to gradients. Any number of threads may use it at once.
 typedef struct ls_recipe ls_recipe;
 
-// What a rank or micro-batch knows of loss and metrics of the whole batch, exactly: merged in any order, the totals of any parts of a
-// batch have the same loss and metrics, bit for bit.
+// A rank's or micro-batch's exact contribution to the loss and metrics of the whole batch. However a batch
+// is split, and in whatever order the totals of its parts are merged, loss and metrics are the same, bit for
+// bit.
 typedef struct ls_totals ls_totals;
 
-// A column of `ls_rollouts`, for bindings that make the struct from the list.
+// A column of `ls_rollouts`, for bindings that build the struct from the list of columns.
 typedef struct ls_column {
-  // Its name; as the other texts it stays for good.
+  // The column's name. This and the other strings are never freed.
   const char *name;
-  // What it is, with its unit.
+  // What the column holds, with its unit.
   const char *meaning;
-  // Its length: `[N]` tokens, `[S]` sequences, `[G]` groups, `[S+1]` offsets…
+  // The column's length: `[N]` tokens, `[S]` sequences, `[G]` groups, `[S+1]` offsets…
   const char *shape;
-  // Type of its elements.
+  // The type of its elements.
   ls_element element;
-  // First byte of its place in `ls_rollouts`.
+  // Byte offset of its span in `ls_rollouts`.
   uint32_t offset;
 } ls_column;
 
-// What a plan is of.
+// The options of a plan.
 typedef struct ls_plan_options {
   // `sizeof(ls_plan_options)`.
   uint32_t size;
   // `LS_CALL_ADVANTAGES`, `LS_CALL_LOSS`, or their sum.
   uint32_t calls;
-  // The largest batch: N.
+  // N of the largest batch.
   uint64_t tokens;
-  // S.
+  // S of the largest batch.
   uint64_t sequences;
-  // G.
+  // G of the largest batch.
   uint64_t groups;
-  // A sum of `LS_OUTPUT_…`.
+  // A sum of `LS_OUTPUT_…` values.
   uint32_t outputs;
-  // Not 0: every batch has this very size; 0: smaller ones come padded, offsets with their last value.
+  // Nonzero: every batch has exactly this size; 0: smaller batches come padded, offsets with their last
+  // value.
   uint32_t exact;
 } ls_plan_options;
 
 // A result in a plan's workspace.
 typedef struct ls_slot {
-  // Its name, that of the array of `ls_credit_array` or `ls_output_array`; `sums` and `maxima` are for `ls_metrics`.
+  // The result's name, as in `ls_credit_array` and `ls_output_array`; `sums` and `maxima` are for
+  // `ls_metrics`.
   const char *name;
-  // How many elements.
+  // The number of elements.
   size_t len;
-  // First byte in the workspace.
+  // Byte offset in the workspace.
   size_t offset;
-  // Type of the elements.
+  // The type of the elements.
   ls_element element;
 } ls_slot;
 
-// A call that a plan leaves to the host, with copies and waiting; such a plan cannot be captured.
+// A call that a plan runs on the host, with copies and waits. Such a plan cannot be captured.
 typedef struct ls_host_stage {
-  // The TOML key whose rule has no launch.
+  // The TOML key of the rule that has no launch.
   const char *stage;
-  // Bytes that are copied to the host and back at full capacity.
+  // Bytes copied to the host and back at full capacity.
   size_t bytes;
   // `LS_CALL_ADVANTAGES` or `LS_CALL_LOSS`.
   uint32_t call;
 } ls_host_stage;
 
-// An array of the caller's: a null `data` is none.
+// An array of the caller's; a null `data` means that it is absent.
 typedef struct ls_span_u32 {
   // The first element.
   const uint32_t *data;
-  // How many.
+  // The number of elements.
   size_t len;
 } ls_span_u32;
 
-// An array of the caller's: a null `data` is none.
+// An array of the caller's; a null `data` means that it is absent.
 typedef struct ls_span_u8 {
   // The first element.
   const uint8_t *data;
-  // How many.
+  // The number of elements.
   size_t len;
 } ls_span_u8;
 
-// An array of the caller's: a null `data` is none.
+// An array of the caller's; a null `data` means that it is absent.
 typedef struct ls_span_f32 {
   // The first element.
   const float *data;
-  // How many.
+  // The number of elements.
   size_t len;
 } ls_span_f32;
 
-// An array of the caller's: a null `data` is none.
+// An array of the caller's; a null `data` means that it is absent.
 typedef struct ls_span_f64 {
   // The first element.
   const double *data;
-  // How many.
+  // The number of elements.
   size_t len;
 } ls_span_f64;
 
-// An array of the caller's: a null `data` is none.
+// An array of the caller's; a null `data` means that it is absent.
 typedef struct ls_span_u64 {
   // The first element.
   const uint64_t *data;
-  // How many.
+  // The number of elements.
   size_t len;
 } ls_span_u64;
 
-// Columns of a batch; those that a recipe does not read may be left out: a null `data`. All zero but `size` is none.
+// The columns of a batch. Leave out a column that the recipe does not read: a null `data`. A struct
+// that is all zero except `size` has no columns.
 typedef struct ls_rollouts {
   // `sizeof(ls_rollouts)`.
   uint32_t size;
@@ -310,53 +316,54 @@ typedef struct ls_rollouts {
   struct ls_span_f32 difficulty;
 } ls_rollouts;
 
-// What a loss reads of a credit: in the host's memory for `ls_credit_new`, in the device's for a plan of the loss alone.
+// The parts of a credit that a loss reads: in host memory for `ls_credit_new`, in device memory for a plan
+// of the loss alone.
 typedef struct ls_credit_views {
   // `sizeof(ls_credit_views)`.
   uint32_t size;
-  // Not 0: one advantage per token; 0: one per sequence.
+  // Nonzero: one advantage per token; 0: one per sequence.
   uint32_t per_token;
-  // `[S]`, or `[N]` per token.
+  // `[S]`, or `[N]` if per token.
   struct ls_span_f32 advantage;
-  // `[N]`, what filter and rejection left of the loss mask; none: all of it.
+  // `[N]`, the loss mask after filtering and rejection; absent: every token is live.
   struct ls_span_u8 loss_mask;
-  // `[N]`, weights of the rollout correction; none: 1.
+  // `[N]`, the weights of the rollout correction; absent: 1.
   struct ls_span_f32 weights;
-  // `[N]`, what a critic learns; none: the estimator has none.
+  // `[N]`, the critic's targets; absent: the estimator has none.
   struct ls_span_f32 returns;
 } ls_credit_views;
 
-// A column that a recipe reads. The texts stay for good.
+// A column that a recipe reads. The strings are never freed.
 typedef struct ls_need {
-  // The column.
+  // The column's name.
   const char *column;
-  // The stage that wants it, by its TOML key.
+  // The TOML key of the stage that reads it.
   const char *stage;
-  // Another column that does as well, or null.
+  // A column that can take its place, or null.
   const char *other;
   // `LS_CALL_ADVANTAGES` or `LS_CALL_LOSS`.
   uint32_t call;
-  // 1: the call is refused without it.
+  // 1: the call fails without it.
   uint32_t required;
 } ls_need;
 
-// What a recipe asks of the training loop. The texts stay for good.
+// A duty that a recipe leaves to the training loop. The strings are never freed.
 typedef struct ls_duty {
-  // Its name.
+  // The duty's name.
   const char *name;
   // What the loop must do.
   const char *meaning;
 } ls_duty;
 
-// An array of a result, for as long as the result is there and not written anew.
+// An array of a result, valid until the result is freed or overwritten.
 typedef struct ls_array {
-  // Its name, which stays for good.
+  // The array's name, which is never freed.
   const char *name;
   // The first element.
   const void *data;
-  // How many.
+  // The number of elements.
   size_t len;
-  // Type of the elements.
+  // The type of the elements.
   ls_element element;
 } ls_array;
 
@@ -364,107 +371,109 @@ typedef struct ls_array {
 extern "C" {
 #endif // __cplusplus
 
-// `LS_ABI_VERSION` of the library, to be compared with that of the header.
+// The library's `LS_ABI_VERSION`, to compare with the header's.
 uint32_t ls_abi_version(void);
 
-// The version of Lockstep: `0.1.0`.
+// The version of Lockstep, such as `0.1.0`.
 const char *ls_version(void);
 
-// Column number `number`, from 0 on. `LS_STATUS_ABSENT` behind the last.
+// Writes column `number`, counted from 0. `LS_STATUS_ABSENT` if `number` is past the last.
 //
 // Required:
-// `out` is null or that of an `ls_column`.
+// `out` is null or points to an `ls_column`.
 ls_status ls_column_at(size_t number, struct ls_column *out);
 
-// Opens a device by name: `cpu`, `cpu:avx2`, `cuda`, `cuda:1`, `rocm:0`. `threads` is for `cpu`; 0: one for each core. A GPU's driver
-// library is looked for now; nothing of a vendor is needed to build or link. Which device is chosen changes speed, never bits.
+// Opens a device by name: `cpu`, `cpu:avx2`, `cuda`, `cuda:1`, `rocm:0`. `threads` is for `cpu`; 0: one per
+// core. A GPU's driver library is looked up by this call; building and linking need no vendor library. The
+// choice of device changes the speed, never the bits.
 //
 // Required:
-// `name` is null or ends with a 0; `out` is null or that of a pointer, which is null after a failure. `ls_device_free` frees it.
-ls_status ls_device_open(const char *name,
-                         size_t threads,
-                         struct ls_device **out);
+// `name` is null or a 0-terminated string; `out` is null or points to a pointer, which is null after a
+// failure. Free the device with `ls_device_free`.
+ls_status ls_device_open(const char *name, size_t threads, struct ls_device **out);
 
-// What it is, for a log, for as long as the device is there; null for a null.
+// A description of the device for logs, valid until the device is freed; null if `device` is null.
 //
 // Required:
 // `device` is null or an open device.
 const char *ls_device_describe(const struct ls_device *device);
 
-// Frees a device; null is nothing.
+// Frees a device; does nothing if it is null.
 //
 // Required:
-// `device` is null, or an open device that nothing uses.
+// `device` is null, or an open device that is not in use.
 void ls_device_free(struct ls_device *device);
 
-// The message of the thread's last call that failed, until its next one that fails; empty before.
+// The message of the thread's last failed call; empty if none has failed. Valid until the thread's next
+// failure.
 const char *ls_last_error(void);
 
-// The name of the argument or column that it refused; null where it was none's fault.
+// The name of the argument or column that the thread's last failed call refused; null if none was at fault.
 const char *ls_last_error_argument(void);
 
-// The index in that argument; -1 where it is no entry of an array.
+// The index of the bad entry in that argument; -1 if the fault is not in an array's entry.
 int64_t ls_last_error_index(void);
 
-// Makes a plan; it keeps a copy of the recipe.
+// Makes a plan. The plan keeps a copy of the recipe.
 //
 // Required:
-// `recipe` is null or open; `options` is null or as long as its first field says; `out` is null or that of a pointer, which is null after
-// a failure. `ls_plan_free` frees it.
+// `recipe` is null or open; `options` is null or as long as its first field states; `out` is null or points
+// to a pointer, which is null after a failure. Free the plan with `ls_plan_free`.
 ls_status ls_plan_new(const struct ls_recipe *recipe,
                       const struct ls_plan_options *options,
                       struct ls_plan **out);
 
-// Frees a plan; null is nothing.
+// Frees a plan; does nothing if it is null.
 //
 // Required:
-// `plan` is null, or an open plan that nothing uses.
+// `plan` is null, or an open plan that is not in use.
 void ls_plan_free(struct ls_plan *plan);
 
-// Bytes that the workspace must have; 0 for a null. A GPU's is aligned to 256 bytes, a CPU's to 8; it is zeroed once.
+// The size of the workspace in bytes; 0 if `plan` is null. Align a GPU workspace to 256 bytes, a CPU
+// workspace to 8; zero it once.
 //
 // Required:
 // `plan` is null or open.
 size_t ls_plan_workspace_bytes(const struct ls_plan *plan);
 
-// Where the result of a name lies in the workspace. `LS_STATUS_ABSENT` where the plan makes none.
+// Writes where the result `name` lies in the workspace. `LS_STATUS_ABSENT` if the plan has no such result.
 //
 // Required:
-// `plan` is null or open; `name` is null or ends with a 0; `out` is null or that of an `ls_slot`.
+// `plan` is null or open; `name` is null or a 0-terminated string; `out` is null or points to an `ls_slot`.
 ls_status ls_plan_slot(const struct ls_plan *plan, const char *name, struct ls_slot *out);
 
-// Writes where the results lie, at most `capacity` of them, and returns how many there are; 0 for a null.
+// Writes where at most `capacity` of the results lie, and returns how many there are; 0 if `plan` is null.
 //
 // Required:
-// `plan` is null or open; `out` has room for `capacity` entries, or both are null and 0.
+// `plan` is null or open; `out` has room for `capacity` entries, or `out` is null and `capacity` 0.
 size_t ls_plan_slots(const struct ls_plan *plan, struct ls_slot *out, size_t capacity);
 
-// Writes the names of the ops that are launched, in order, at most `capacity` of them, and returns how many there are; 0 for a null.
+// Writes at most `capacity` names of the launched ops, in order, and returns how many there are; 0 if `plan`
+// is null.
 //
 // Required:
 // As for `ls_plan_slots`.
-size_t ls_plan_launches(const struct ls_plan *plan,
-                        const char **out,
-                        size_t capacity);
+size_t ls_plan_launches(const struct ls_plan *plan, const char **out, size_t capacity);
 
-// Writes the calls that are left to the host, at most `capacity` of them, and returns how many there are; 0 where the plan is launches
-// alone, and for a null.
+// Writes at most `capacity` of the calls that run on the host, and returns how many there are; 0 if the plan
+// consists of launches alone or is null.
 //
 // Required:
 // As for `ls_plan_slots`.
-size_t ls_plan_host_stages(const struct ls_plan *plan,
-                           struct ls_host_stage *out,
-                           size_t capacity);
+size_t ls_plan_host_stages(const struct ls_plan *plan, struct ls_host_stage *out, size_t capacity);
 
-// Puts the plan into a stream (`CUstream`, `cudaStream_t`, `hipStream_t`; null: the default one; a CPU does not look and runs it at once).
-// Columns, credit and workspace are the device's memory. No allocation, no copy, no waiting, so that a graph can capture it, unless
-// `ls_plan_host_stages` says otherwise. `credit` is for a plan of the loss alone, else null.
-//
-// Lengths are checked now, against the plan's; values are when `ls_plan_alarms` asks. Offsets are believed: `ls_plan_run` looks at them.
+// Enqueues the plan on a stream (`CUstream`, `cudaStream_t` or `hipStream_t`; null: the default stream; a
+// CPU ignores it and runs at once). Columns, credit and workspace are in device memory. Unless
+// `ls_plan_host_stages` lists any, the call neither allocates, copies nor waits, so a graph can capture it.
+// Pass `credit` for a plan of the loss alone, else null.
+// This call checks lengths against the plan's; `ls_plan_alarms` reports bad values. Offsets are trusted:
+// `ls_plan_run` checks them.
+// `ls_plan_run` checks them.
 //
 // Required:
-// Until the stream has run it: columns are initialised and written by nobody, the workspace is used by nobody else and was zeroed once;
-// offsets start at 0, never decrease and end at most at the capacity. The stream is the device's.
+// Until the stream has run the plan: nobody writes the columns, which are initialised; nobody else uses the
+// workspace, which was zeroed once; offsets start at 0, never decrease and end at most at the capacity. The
+// stream belongs to the device.
 ls_status ls_plan_enqueue(const struct ls_plan *plan,
                           const struct ls_device *device,
                           void *stream,
@@ -473,21 +482,22 @@ ls_status ls_plan_enqueue(const struct ls_plan *plan,
                           void *workspace,
                           size_t workspace_bytes);
 
-// Waits for the stream and asks whether a stage met a bad value: a log-probability above 0, a NaN, a group of one where that is an error.
+// Waits for the stream and fails if a stage met a bad value: a log-probability above 0, a NaN, or a group of
+// one where that is an error.
 //
 // Required:
-// `workspace` is the one of the last `ls_plan_enqueue` of this plan, still there.
+// `workspace` is the workspace of this plan's last `ls_plan_enqueue`, not yet freed.
 ls_status ls_plan_alarms(const struct ls_plan *plan,
                          const struct ls_device *device,
                          void *stream,
                          void *workspace,
                          size_t workspace_bytes);
 
-// `ls_plan_enqueue` with everything checked: it looks at the offsets, waits, asks the alarms, and says the column and index of a bad
-// value.
+// Like `ls_plan_enqueue`, with every check: checks the offsets, waits for the stream, reads the alarms, and
+// reports the column and index of a bad value.
 //
 // Required:
-// As for `ls_plan_enqueue`; the offsets may be wrong.
+// As for `ls_plan_enqueue`, except that the offsets may be invalid.
 ls_status ls_plan_run(const struct ls_plan *plan,
                       const struct ls_device *device,
                       void *stream,
@@ -496,69 +506,72 @@ ls_status ls_plan_run(const struct ls_plan *plan,
                       void *workspace,
                       size_t workspace_bytes);
 
-// Opens a recipe: by name (`grpo`, `dapo`, `verl`; `ls_recipe_name_at` lists them), or from TOML, which is a text with a `=`, a `[` or a
-// line's end.
+// Opens a recipe, by name (`grpo`, `dapo`, `verl`; `ls_recipe_name_at` lists them) or from TOML. Text with a
+// `=`, a `[` or a line break is read as TOML.
 //
 // Required:
-// `source` is null or ends with a 0; `out` is null or that of a pointer, which is null after a failure. `ls_recipe_free` frees it.
-ls_status ls_recipe_open(const char *source,
-                         struct ls_recipe **out);
+// `source` is null or a 0-terminated string; `out` is null or points to a pointer, which is null after a
+// failure. Free the recipe with `ls_recipe_free`.
+ls_status ls_recipe_open(const char *source, struct ls_recipe **out);
 
-// Frees a recipe; null is nothing. Plans of it stay.
+// Frees a recipe; does nothing if it is null. Its plans stay valid.
 //
 // Required:
-// `recipe` is null, or an open recipe that nothing uses.
+// `recipe` is null, or an open recipe that is not in use.
 void ls_recipe_free(struct ls_recipe *recipe);
 
-// Its name, for as long as the recipe is there; null for a null.
+// The recipe's name, valid until the recipe is freed; null if `recipe` is null.
 //
 // Required:
 // `recipe` is null or an open recipe.
 const char *ls_recipe_name(const struct ls_recipe *recipe);
 
-// Every choice as TOML, for as long as the recipe is there; null for a null.
+// All its choices as TOML, valid until the recipe is freed; null if `recipe` is null.
 //
 // Required:
 // `recipe` is null or an open recipe.
 const char *ls_recipe_toml(const struct ls_recipe *recipe);
 
-// What it reads, what it asks of the training loop, and its choices as TOML, for as long as the recipe is there; null for a null.
+// What the recipe reads, what it asks of the training loop, and its choices as TOML; valid until the recipe
+// is freed; null if `recipe` is null.
 //
 // Required:
 // `recipe` is null or an open recipe.
 const char *ls_recipe_explain(const struct ls_recipe *recipe);
 
-// 1: it makes one advantage per token; 0: one per sequence, or a null.
+// Returns 1 if the recipe makes one advantage per token; 0 if one per sequence, or if `recipe` is null.
 //
 // Required:
 // `recipe` is null or an open recipe.
 uint32_t ls_recipe_per_token(const struct ls_recipe *recipe);
 
-// Writes the columns that it reads, at most `capacity` of them, and returns how many there are; 0 for a null.
+// Writes at most `capacity` of the columns that the recipe reads, and returns how many there are; 0 if
+// `recipe` is null.
 //
 // Required:
-// `recipe` is null or an open recipe; `out` has room for `capacity` entries, or both are null and 0.
+// `recipe` is null or an open recipe; `out` has room for `capacity` entries, or `out` is null and `capacity`
+// 0.
 size_t ls_recipe_needs(const struct ls_recipe *recipe, struct ls_need *out, size_t capacity);
 
-// Writes what the training loop must do, at most `capacity` duties, and returns how many there are; 0 for a null.
+// Writes at most `capacity` of the training loop's duties, and returns how many there are; 0 if `recipe` is
+// null.
 //
 // Required:
 // As for `ls_recipe_needs`.
-size_t ls_recipe_duties(const struct ls_recipe *recipe,
-                        struct ls_duty *out,
-                        size_t capacity);
+size_t ls_recipe_duties(const struct ls_recipe *recipe, struct ls_duty *out, size_t capacity);
 
-// The name of recipe number `number`, from 0 on; null behind the last. It stays for good.
+// The name of recipe `number`, counted from 0; null past the last. The string is never freed.
 const char *ls_recipe_name_at(size_t number);
 
-// The name of number `number` of the array `metrics`, from 0 on; null behind the last. It stays for good.
+// The name of entry `number` of the array `metrics`, counted from 0; null past the last. The string is never
+// freed.
 const char *ls_metric_name_at(size_t number);
 
-// Metrics from the results `sums` and `maxima` of a plan, copied to the host, with the live tokens (the first of `counts`); written to
-// `out`, whose names `ls_metric_name_at` gives.
+// Computes metrics from a plan's results `sums` and `maxima`, copied to the host, and the number of live
+// tokens (the first of `counts`). `ls_metric_name_at` gives the names of the entries of `out`.
 //
 // Required:
-// The arrays are null or as long as said, `maxima` two.
+// The arrays are null or as long as stated; `maxima` has two entries.
 ls_status ls_metrics(uint64_t tokens,
                      const double *sums,
                      size_t sums_len,
@@ -566,21 +579,22 @@ ls_status ls_metrics(uint64_t tokens,
                      double *out,
                      size_t capacity);
 
-// Advantages and all else that the loss needs of a batch in the host's memory: once for each batch.
+// Computes the advantages of a batch in host memory, and everything else that its loss reads. Call it once
+// per batch.
 //
 // Required:
-// Handles are null or open; every column is as long as said; `out` is null or that of a pointer, which is null after a failure.
-// `ls_credit_free` frees it.
+// Handles are null or open; every column is as long as stated; `out` is null or points to a pointer, which
+// is null after a failure. Free the credit with `ls_credit_free`.
 ls_status ls_advantages(const struct ls_device *device,
                         const struct ls_recipe *recipe,
                         const struct ls_rollouts *rollouts,
                         struct ls_credit **out);
 
-// Loss, gradients and, as `outputs` (a sum of `LS_OUTPUT_…`) says, more, of a batch or a minibatch in the host's memory with its credit:
-// for each update, with new `logp`. `coef` is dL/dlogp.
+// Computes the gradients, and what `outputs` asks for (a sum of `LS_OUTPUT_…`), of a batch or minibatch in
+// host memory with its credit. Call it for each update, with new `logp`. `coef` is dL/dlogp.
 //
 // Required:
-// As for `ls_advantages`. `ls_output_free` frees the result.
+// As for `ls_advantages`. Free the result with `ls_output_free`.
 ls_status ls_loss(const struct ls_device *device,
                   const struct ls_recipe *recipe,
                   const struct ls_rollouts *rollouts,
@@ -588,11 +602,11 @@ ls_status ls_loss(const struct ls_device *device,
                   uint32_t outputs,
                   struct ls_output **out);
 
-// As `ls_loss`, into the result of an earlier call, whose memory is used again; arrays that were read from it are gone. After a failure
-// it holds nothing that is of use, and can be used again.
+// Like `ls_loss`, but overwrites the result of an earlier call and reuses its memory. Arrays read from it
+// before become invalid. After a failure its contents are unspecified; it can be used again.
 //
 // Required:
-// As for `ls_loss`; `out` is null or open, and nobody else uses it.
+// As for `ls_loss`; `out` is null, or an open loss that nobody else uses.
 ls_status ls_loss_into(const struct ls_device *device,
                        const struct ls_recipe *recipe,
                        const struct ls_rollouts *rollouts,
@@ -600,112 +614,108 @@ ls_status ls_loss_into(const struct ls_device *device,
                        uint32_t outputs,
                        struct ls_output *out);
 
-// Both calls with all results, for who updates once a batch; on a GPU one upload of the columns and one download of the results.
+// Runs both calls with all results, for one update per batch. On a GPU the columns are uploaded once and the
+// results downloaded once.
 //
 // Required:
-// As for `ls_advantages`, twice.
+// As for `ls_advantages`, for both results.
 ls_status ls_step(const struct ls_device *device,
                   const struct ls_recipe *recipe,
                   const struct ls_rollouts *rollouts,
                   struct ls_credit **credit,
                   struct ls_output **output);
 
-// A credit of one's own advantages, or of a minibatch's part of another's arrays, copied from the host's memory.
+// Makes a credit from the caller's advantages, or from a minibatch's part of another credit's arrays; copies
+// the arrays from host memory.
 //
 // Required:
-// `views` is null or as long as its first field says, its arrays as long as said; `out` as for `ls_advantages`.
-ls_status ls_credit_new(const struct ls_credit_views *views,
-                        struct ls_credit **out);
+// `views` is null or as long as its first field states, its arrays as long as stated; `out` as for
+// `ls_advantages`.
+ls_status ls_credit_new(const struct ls_credit_views *views, struct ls_credit **out);
 
-// An array of a credit: `advantage` (`[S]`, or `[N]` where `ls_recipe_per_token`), `returns`, `loss_mask` and `weights` (`[N]`), `keep`
-// (`[S]`), `mean`, `std`, `counted`, `status` and `pivot` (`[G]`), `role_values` (`[P]`). `LS_STATUS_ABSENT` where the recipe makes none.
+// Writes one array of a credit: `advantage` (`[S]`, or `[N]` if `ls_recipe_per_token`), `returns`,
+// `loss_mask` and `weights` (`[N]`), `keep` (`[S]`), `mean`, `std`, `counted`, `status` and `pivot` (`[G]`),
+// `role_values` (`[P]`). `LS_STATUS_ABSENT` if the recipe does not make it.
 //
 // Required:
-// `credit` is null or open; `name` is null or ends with a 0; `out` is null or that of an `ls_array`.
-ls_status ls_credit_array(const struct ls_credit *credit,
-                          const char *name,
-                          struct ls_array *out);
+// `credit` is null or open; `name` is null or a 0-terminated string; `out` is null or points to an
+// `ls_array`.
+ls_status ls_credit_array(const struct ls_credit *credit, const char *name, struct ls_array *out);
 
-// Writes the arrays that a credit has, at most `capacity` of them, and returns how many there are; 0 for a null.
+// Writes at most `capacity` of a credit's arrays, and returns how many there are; 0 if `credit` is null.
 //
 // Required:
-// `credit` is null or open; `out` has room for `capacity` entries, or both are null and 0.
-size_t ls_credit_arrays(const struct ls_credit *credit,
-                        struct ls_array *out,
-                        size_t capacity);
+// `credit` is null or open; `out` has room for `capacity` entries, or `out` is null and `capacity` 0.
+size_t ls_credit_arrays(const struct ls_credit *credit, struct ls_array *out, size_t capacity);
 
-// Frees a credit; null is nothing.
+// Frees a credit; does nothing if it is null.
 //
 // Required:
-// `credit` is null, or an open credit that nothing uses.
+// `credit` is null, or an open credit that is not in use.
 void ls_credit_free(struct ls_credit *credit);
 
-// An array of a loss: `coef` (dL/dlogp, `[N]`), `loss` (`[1]`), `row_loss` (`[S]`), `token_loss` (`[N]`), `counts` (live tokens, sequences
-// with a live token, sequences), `metrics` (`ls_metric_name_at`), `entropy_coef` (dL/dH, `[N]`), `entropy_loss` and `entropy` (`[1]`),
-// `value_gradient` (dL/dV, `[N]`), `value_loss` (`[1]`), `value_row_loss` (`[S]`), `value_token_loss` (`[N]`), `value_clip_fraction`
-// (`[1]`). `LS_STATUS_ABSENT` where the recipe makes none, or nobody asked for it.
+// Writes one array of a loss: `coef` (dL/dlogp, `[N]`), `loss` (`[1]`), `row_loss` (`[S]`), `token_loss`
+// (`[N]`), `counts` (live tokens, sequences with a live token, sequences), `metrics` (`ls_metric_name_at`),
+// `entropy_coef` (dL/dH, `[N]`), `entropy_loss` and `entropy` (`[1]`), `value_gradient` (dL/dV, `[N]`),
+// `value_loss` (`[1]`), `value_row_loss` (`[S]`), `value_token_loss` (`[N]`), `value_clip_fraction` (`[1]`).
+// `LS_STATUS_ABSENT` if the recipe does not make it or `outputs` did not ask for it.
 //
 // Required:
 // As for `ls_credit_array`.
-ls_status ls_output_array(const struct ls_output *output,
-                          const char *name,
-                          struct ls_array *out);
+ls_status ls_output_array(const struct ls_output *output, const char *name, struct ls_array *out);
 
-// Writes the arrays that a loss has, at most `capacity` of them, and returns how many there are; 0 for a null.
+// Writes at most `capacity` of a loss's arrays, and returns how many there are; 0 if `output` is null.
 //
 // Required:
 // As for `ls_credit_arrays`.
-size_t ls_output_arrays(const struct ls_output *output,
-                        struct ls_array *out,
-                        size_t capacity);
+size_t ls_output_arrays(const struct ls_output *output, struct ls_array *out, size_t capacity);
 
-// Frees a loss; null is nothing.
+// Frees a loss; does nothing if it is null.
 //
 // Required:
-// `output` is null, or an open loss that nothing uses.
+// `output` is null, or an open loss that is not in use.
 void ls_output_free(struct ls_output *output);
 
-// Totals of no rows, to merge others into.
+// Makes totals of no rows, to merge others into.
 //
 // Required:
-// `out` is null or that of a pointer. `ls_totals_free` frees it.
+// `out` is null or points to a pointer, which is null after a failure. Free the totals with
+// `ls_totals_free`.
 ls_status ls_totals_new(struct ls_totals **out);
 
-// The totals of a loss. `counts` of the whole batch was its column, so that the parts add up.
+// Makes the totals of a loss. For parts to add up, the loss must have had the whole batch's `counts` as a
+// column.
 //
 // Required:
 // `output` is null or open; `out` as for `ls_totals_new`.
 ls_status ls_totals_of(const struct ls_output *output, struct ls_totals **out);
 
-// The totals that these bytes are.
+// Reads totals from the bytes of `ls_totals_to_bytes`.
 //
 // Required:
 // `bytes` is null or has `len` bytes; `out` as for `ls_totals_new`.
 ls_status ls_totals_from_bytes(const uint8_t *bytes, size_t len, struct ls_totals **out);
 
-// Writes the totals as bytes, the same for equal totals on every machine. `capacity` is at least `LS_TOTALS_BYTES`.
+// Writes the totals as bytes. Equal totals give equal bytes on every machine. `capacity` is at least
+// `LS_TOTALS_BYTES`.
 //
 // Required:
 // `totals` is null or open; `out` is null or has room for `capacity` bytes.
-ls_status ls_totals_to_bytes(const struct ls_totals *totals,
-                             uint8_t *out,
-                             size_t capacity);
+ls_status ls_totals_to_bytes(const struct ls_totals *totals, uint8_t *out, size_t capacity);
 
-// Writes the totals as integers that the ranks add element by element (`MPI_INT64_T`, `MPI_SUM`), and two numbers of which they take the
-// maximum (`MPI_DOUBLE`, `MPI_MAX`). `capacity` is at least `LS_TOTALS_LIMBS`.
+// Writes the totals as integers to sum over ranks element by element (`MPI_INT64_T`, `MPI_SUM`), and two
+// numbers to reduce with the maximum (`MPI_DOUBLE`, `MPI_MAX`). `capacity` is at least `LS_TOTALS_LIMBS`.
 //
 // Required:
-// `totals` is null or open; `limbs` is null or has room for `capacity` integers; `maxima` is null or that of two numbers.
-ls_status ls_totals_to_limbs(const struct ls_totals *totals,
-                             int64_t *limbs,
-                             size_t capacity,
-                             double *maxima);
+// `totals` is null or open; `limbs` is null or has room for `capacity` integers; `maxima` is null or has
+// room for two numbers.
+ls_status ls_totals_to_limbs(const struct ls_totals *totals, int64_t *limbs, size_t capacity, double *maxima);
 
-// What the ranks know together, from the sums of their limbs and the maxima; equal to `ls_totals_merge` of all, bit for bit, for at most
-// 2^31 ranks.
+// Makes the totals of all ranks from the reduced limbs and maxima. Equal, bit for bit, to merging them all
+// with `ls_totals_merge`, for at most 2^31 ranks.
 //
 // Required:
-// `limbs` is null or has `len` integers; `maxima` is null or that of two numbers; `out` as for `ls_totals_new`.
+// `limbs` is null or has `len` integers; `maxima` is null or has two numbers; `out` as for `ls_totals_new`.
 ls_status ls_totals_from_limbs(const int64_t *limbs,
                                size_t len,
                                const double *maxima,
@@ -717,131 +727,134 @@ ls_status ls_totals_from_limbs(const int64_t *limbs,
 // Both are null or open; nobody else uses `totals`. They may be the same.
 ls_status ls_totals_merge(struct ls_totals *totals, const struct ls_totals *other);
 
-// The loss over all rows, rounded once. `LS_STATUS_ABSENT` if a part was run without.
+// Writes the loss over all rows, rounded once. `LS_STATUS_ABSENT` if a part was computed without its loss.
 //
 // Required:
-// `totals` is null or open; `out` is null or that of a number.
+// `totals` is null or open; `out` is null or points to a number.
 ls_status ls_totals_loss(const struct ls_totals *totals, double *out);
 
-// Live tokens, sequences with a live token, and sequences of all rows.
+// Writes the number of live tokens, of sequences with a live token, and of sequences, over all rows.
 //
 // Required:
-// `totals` is null or open; `out` is null or that of three numbers.
+// `totals` is null or open; `out` is null or has room for three numbers.
 ls_status ls_totals_counts(const struct ls_totals *totals, uint64_t *out);
 
-// The metrics over all rows, whose names `ls_metric_name_at` gives. `LS_STATUS_ABSENT` if a part was run without.
+// Writes the metrics over all rows; `ls_metric_name_at` gives their names. `LS_STATUS_ABSENT` if a part was
+// computed without metrics.
 //
 // Required:
 // `totals` is null or open; `out` is null or has room for `capacity` numbers.
-ls_status ls_totals_metrics(const struct ls_totals *totals,
-                            double *out,
-                            size_t capacity);
+ls_status ls_totals_metrics(const struct ls_totals *totals, double *out, size_t capacity);
 
-// Frees totals; null is nothing.
+// Frees totals; does nothing if they are null.
 //
 // Required:
-// `totals` is null, or open totals that nothing uses.
+// `totals` is null, or open totals that are not in use.
 void ls_totals_free(struct ls_totals *totals);
 
-// The message of the thread's last call that failed, until its next one that fails; empty before.
+// The message of the thread's last failed call; empty if none has failed. Valid until the thread's next
+// failure.
 const char *ls_last_error(void);
 
-// The name of the argument or column that it refused; null where it was none's fault.
+// The name of the argument or column that the thread's last failed call refused; null if none was at fault.
 const char *ls_last_error_argument(void);
 
-// The index in that argument; -1 where it is no entry of an array.
+// The index of the bad entry in that argument; -1 if the fault is not in an array's entry.
 int64_t ls_last_error_index(void);
 
-// Column number `number`, from 0 on. `LS_STATUS_ABSENT` behind the last.
+// Writes column `number`, counted from 0. `LS_STATUS_ABSENT` if `number` is past the last.
 //
 // Required:
-// `out` is null or that of an `ls_column`.
+// `out` is null or points to an `ls_column`.
 ls_status ls_column_at(size_t number, struct ls_column *out);
 
-// Opens a device by name: `cpu`, `cpu:avx2`, `cuda`, `cuda:1`, `rocm:0`. `threads` is for `cpu`; 0: one for each core. A GPU's driver
-// library is looked for now; nothing of a vendor is needed to build or link. Which device is chosen changes speed, never bits.
+// Opens a device by name: `cpu`, `cpu:avx2`, `cuda`, `cuda:1`, `rocm:0`. `threads` is for `cpu`; 0: one per
+// core. A GPU's driver library is looked up by this call; building and linking need no vendor library. The
+// choice of device changes the speed, never the bits.
 //
 // Required:
-// `name` is null or ends with a 0; `out` is null or that of a pointer, which is null after a failure. `ls_device_free` frees it.
-ls_status ls_device_open(const char *name,
-                         size_t threads,
-                         struct ls_device **out);
+// `name` is null or a 0-terminated string; `out` is null or points to a pointer, which is null after a
+// failure. Free the device with `ls_device_free`.
+ls_status ls_device_open(const char *name, size_t threads, struct ls_device **out);
 
-// What it is, for a log, for as long as the device is there; null for a null.
+// A description of the device for logs, valid until the device is freed; null if `device` is null.
 //
 // Required:
 // `device` is null or an open device.
 const char *ls_device_describe(const struct ls_device *device);
 
-// Frees a device; null is nothing.
+// Frees a device; does nothing if it is null.
 //
 // Required:
-// `device` is null, or an open device that nothing uses.
+// `device` is null, or an open device that is not in use.
 void ls_device_free(struct ls_device *device);
 
-// Opens a recipe: by name (`grpo`, `dapo`, `verl`; `ls_recipe_name_at` lists them), or from TOML, which is a text with a `=`, a `[` or a
-// line's end.
+// Opens a recipe, by name (`grpo`, `dapo`, `verl`; `ls_recipe_name_at` lists them) or from TOML. Text with a
+// `=`, a `[` or a line break is read as TOML.
 //
 // Required:
-// `source` is null or ends with a 0; `out` is null or that of a pointer, which is null after a failure. `ls_recipe_free` frees it.
-ls_status ls_recipe_open(const char *source,
-                         struct ls_recipe **out);
+// `source` is null or a 0-terminated string; `out` is null or points to a pointer, which is null after a
+// failure. Free the recipe with `ls_recipe_free`.
+ls_status ls_recipe_open(const char *source, struct ls_recipe **out);
 
-// Frees a recipe; null is nothing. Plans of it stay.
+// Frees a recipe; does nothing if it is null. Its plans stay valid.
 //
 // Required:
-// `recipe` is null, or an open recipe that nothing uses.
+// `recipe` is null, or an open recipe that is not in use.
 void ls_recipe_free(struct ls_recipe *recipe);
 
-// Its name, for as long as the recipe is there; null for a null.
+// The recipe's name, valid until the recipe is freed; null if `recipe` is null.
 //
 // Required:
 // `recipe` is null or an open recipe.
 const char *ls_recipe_name(const struct ls_recipe *recipe);
 
-// Every choice as TOML, for as long as the recipe is there; null for a null.
+// All its choices as TOML, valid until the recipe is freed; null if `recipe` is null.
 //
 // Required:
 // `recipe` is null or an open recipe.
 const char *ls_recipe_toml(const struct ls_recipe *recipe);
 
-// What it reads, what it asks of the training loop, and its choices as TOML, for as long as the recipe is there; null for a null.
+// What the recipe reads, what it asks of the training loop, and its choices as TOML; valid until the recipe
+// is freed; null if `recipe` is null.
 //
 // Required:
 // `recipe` is null or an open recipe.
 const char *ls_recipe_explain(const struct ls_recipe *recipe);
 
-// 1: it makes one advantage per token; 0: one per sequence, or a null.
+// Returns 1 if the recipe makes one advantage per token; 0 if one per sequence, or if `recipe` is null.
 //
 // Required:
 // `recipe` is null or an open recipe.
 uint32_t ls_recipe_per_token(const struct ls_recipe *recipe);
 
-// Writes the columns that it reads, at most `capacity` of them, and returns how many there are; 0 for a null.
+// Writes at most `capacity` of the columns that the recipe reads, and returns how many there are; 0 if
+// `recipe` is null.
 //
 // Required:
-// `recipe` is null or an open recipe; `out` has room for `capacity` entries, or both are null and 0.
+// `recipe` is null or an open recipe; `out` has room for `capacity` entries, or `out` is null and `capacity`
+// 0.
 size_t ls_recipe_needs(const struct ls_recipe *recipe, struct ls_need *out, size_t capacity);
 
-// Writes what the training loop must do, at most `capacity` duties, and returns how many there are; 0 for a null.
+// Writes at most `capacity` of the training loop's duties, and returns how many there are; 0 if `recipe` is
+// null.
 //
 // Required:
 // As for `ls_recipe_needs`.
-size_t ls_recipe_duties(const struct ls_recipe *recipe,
-                        struct ls_duty *out,
-                        size_t capacity);
+size_t ls_recipe_duties(const struct ls_recipe *recipe, struct ls_duty *out, size_t capacity);
 
-// The name of recipe number `number`, from 0 on; null behind the last. It stays for good.
+// The name of recipe `number`, counted from 0; null past the last. The string is never freed.
 const char *ls_recipe_name_at(size_t number);
 
-// The name of number `number` of the array `metrics`, from 0 on; null behind the last. It stays for good.
+// The name of entry `number` of the array `metrics`, counted from 0; null past the last. The string is never
+// freed.
 const char *ls_metric_name_at(size_t number);
 
-// Metrics from the results `sums` and `maxima` of a plan, copied to the host, with the live tokens (the first of `counts`); written to
-// `out`, whose names `ls_metric_name_at` gives.
+// Computes metrics from a plan's results `sums` and `maxima`, copied to the host, and the number of live
+// tokens (the first of `counts`). `ls_metric_name_at` gives the names of the entries of `out`.
 //
 // Required:
-// The arrays are null or as long as said, `maxima` two.
+// The arrays are null or as long as stated; `maxima` has two entries.
 ls_status ls_metrics(uint64_t tokens,
                      const double *sums,
                      size_t sums_len,
@@ -849,21 +862,22 @@ ls_status ls_metrics(uint64_t tokens,
                      double *out,
                      size_t capacity);
 
-// Advantages and all else that the loss needs of a batch in the host's memory: once for each batch.
+// Computes the advantages of a batch in host memory, and everything else that its loss reads. Call it once
+// per batch.
 //
 // Required:
-// Handles are null or open; every column is as long as said; `out` is null or that of a pointer, which is null after a failure.
-// `ls_credit_free` frees it.
+// Handles are null or open; every column is as long as stated; `out` is null or points to a pointer, which
+// is null after a failure. Free the credit with `ls_credit_free`.
 ls_status ls_advantages(const struct ls_device *device,
                         const struct ls_recipe *recipe,
                         const struct ls_rollouts *rollouts,
                         struct ls_credit **out);
 
-// Loss, gradients and, as `outputs` (a sum of `LS_OUTPUT_…`) says, more, of a batch or a minibatch in the host's memory with its credit:
-// for each update, with new `logp`. `coef` is dL/dlogp.
+// Computes the gradients, and what `outputs` asks for (a sum of `LS_OUTPUT_…`), of a batch or minibatch in
+// host memory with its credit. Call it for each update, with new `logp`. `coef` is dL/dlogp.
 //
 // Required:
-// As for `ls_advantages`. `ls_output_free` frees the result.
+// As for `ls_advantages`. Free the result with `ls_output_free`.
 ls_status ls_loss(const struct ls_device *device,
                   const struct ls_recipe *recipe,
                   const struct ls_rollouts *rollouts,
@@ -871,11 +885,11 @@ ls_status ls_loss(const struct ls_device *device,
                   uint32_t outputs,
                   struct ls_output **out);
 
-// As `ls_loss`, into the result of an earlier call, whose memory is used again; arrays that were read from it are gone. After a failure
-// it holds nothing that is of use, and can be used again.
+// Like `ls_loss`, but overwrites the result of an earlier call and reuses its memory. Arrays read from it
+// before become invalid. After a failure its contents are unspecified; it can be used again.
 //
 // Required:
-// As for `ls_loss`; `out` is null or open, and nobody else uses it.
+// As for `ls_loss`; `out` is null, or an open loss that nobody else uses.
 ls_status ls_loss_into(const struct ls_device *device,
                        const struct ls_recipe *recipe,
                        const struct ls_rollouts *rollouts,
@@ -883,130 +897,128 @@ ls_status ls_loss_into(const struct ls_device *device,
                        uint32_t outputs,
                        struct ls_output *out);
 
-// Both calls with all results, for who updates once a batch; on a GPU one upload of the columns and one download of the results.
+// Runs both calls with all results, for one update per batch. On a GPU the columns are uploaded once and the
+// results downloaded once.
 //
 // Required:
-// As for `ls_advantages`, twice.
+// As for `ls_advantages`, for both results.
 ls_status ls_step(const struct ls_device *device,
                   const struct ls_recipe *recipe,
                   const struct ls_rollouts *rollouts,
                   struct ls_credit **credit,
                   struct ls_output **output);
 
-// A credit of one's own advantages, or of a minibatch's part of another's arrays, copied from the host's memory.
+// Makes a credit from the caller's advantages, or from a minibatch's part of another credit's arrays; copies
+// the arrays from host memory.
 //
 // Required:
-// `views` is null or as long as its first field says, its arrays as long as said; `out` as for `ls_advantages`.
-ls_status ls_credit_new(const struct ls_credit_views *views,
-                        struct ls_credit **out);
+// `views` is null or as long as its first field states, its arrays as long as stated; `out` as for
+// `ls_advantages`.
+ls_status ls_credit_new(const struct ls_credit_views *views, struct ls_credit **out);
 
-// An array of a credit: `advantage` (`[S]`, or `[N]` where `ls_recipe_per_token`), `returns`, `loss_mask` and `weights` (`[N]`), `keep`
-// (`[S]`), `mean`, `std`, `counted`, `status` and `pivot` (`[G]`), `role_values` (`[P]`). `LS_STATUS_ABSENT` where the recipe makes none.
+// Writes one array of a credit: `advantage` (`[S]`, or `[N]` if `ls_recipe_per_token`), `returns`,
+// `loss_mask` and `weights` (`[N]`), `keep` (`[S]`), `mean`, `std`, `counted`, `status` and `pivot` (`[G]`),
+// `role_values` (`[P]`). `LS_STATUS_ABSENT` if the recipe does not make it.
 //
 // Required:
-// `credit` is null or open; `name` is null or ends with a 0; `out` is null or that of an `ls_array`.
-ls_status ls_credit_array(const struct ls_credit *credit,
-                          const char *name,
-                          struct ls_array *out);
+// `credit` is null or open; `name` is null or a 0-terminated string; `out` is null or points to an
+// `ls_array`.
+ls_status ls_credit_array(const struct ls_credit *credit, const char *name, struct ls_array *out);
 
-// Writes the arrays that a credit has, at most `capacity` of them, and returns how many there are; 0 for a null.
+// Writes at most `capacity` of a credit's arrays, and returns how many there are; 0 if `credit` is null.
 //
 // Required:
-// `credit` is null or open; `out` has room for `capacity` entries, or both are null and 0.
-size_t ls_credit_arrays(const struct ls_credit *credit,
-                        struct ls_array *out,
-                        size_t capacity);
+// `credit` is null or open; `out` has room for `capacity` entries, or `out` is null and `capacity` 0.
+size_t ls_credit_arrays(const struct ls_credit *credit, struct ls_array *out, size_t capacity);
 
-// Frees a credit; null is nothing.
+// Frees a credit; does nothing if it is null.
 //
 // Required:
-// `credit` is null, or an open credit that nothing uses.
+// `credit` is null, or an open credit that is not in use.
 void ls_credit_free(struct ls_credit *credit);
 
-// An array of a loss: `coef` (dL/dlogp, `[N]`), `loss` (`[1]`), `row_loss` (`[S]`), `token_loss` (`[N]`), `counts` (live tokens, sequences
-// with a live token, sequences), `metrics` (`ls_metric_name_at`), `entropy_coef` (dL/dH, `[N]`), `entropy_loss` and `entropy` (`[1]`),
-// `value_gradient` (dL/dV, `[N]`), `value_loss` (`[1]`), `value_row_loss` (`[S]`), `value_token_loss` (`[N]`), `value_clip_fraction`
-// (`[1]`). `LS_STATUS_ABSENT` where the recipe makes none, or nobody asked for it.
+// Writes one array of a loss: `coef` (dL/dlogp, `[N]`), `loss` (`[1]`), `row_loss` (`[S]`), `token_loss`
+// (`[N]`), `counts` (live tokens, sequences with a live token, sequences), `metrics` (`ls_metric_name_at`),
+// `entropy_coef` (dL/dH, `[N]`), `entropy_loss` and `entropy` (`[1]`), `value_gradient` (dL/dV, `[N]`),
+// `value_loss` (`[1]`), `value_row_loss` (`[S]`), `value_token_loss` (`[N]`), `value_clip_fraction` (`[1]`).
+// `LS_STATUS_ABSENT` if the recipe does not make it or `outputs` did not ask for it.
 //
 // Required:
 // As for `ls_credit_array`.
-ls_status ls_output_array(const struct ls_output *output,
-                          const char *name,
-                          struct ls_array *out);
+ls_status ls_output_array(const struct ls_output *output, const char *name, struct ls_array *out);
 
-// Writes the arrays that a loss has, at most `capacity` of them, and returns how many there are; 0 for a null.
+// Writes at most `capacity` of a loss's arrays, and returns how many there are; 0 if `output` is null.
 //
 // Required:
 // As for `ls_credit_arrays`.
-size_t ls_output_arrays(const struct ls_output *output,
-                        struct ls_array *out,
-                        size_t capacity);
+size_t ls_output_arrays(const struct ls_output *output, struct ls_array *out, size_t capacity);
 
-// Frees a loss; null is nothing.
+// Frees a loss; does nothing if it is null.
 //
 // Required:
-// `output` is null, or an open loss that nothing uses.
+// `output` is null, or an open loss that is not in use.
 void ls_output_free(struct ls_output *output);
 
-// Makes a plan; it keeps a copy of the recipe.
+// Makes a plan. The plan keeps a copy of the recipe.
 //
 // Required:
-// `recipe` is null or open; `options` is null or as long as its first field says; `out` is null or that of a pointer, which is null after
-// a failure. `ls_plan_free` frees it.
+// `recipe` is null or open; `options` is null or as long as its first field states; `out` is null or points
+// to a pointer, which is null after a failure. Free the plan with `ls_plan_free`.
 ls_status ls_plan_new(const struct ls_recipe *recipe,
                       const struct ls_plan_options *options,
                       struct ls_plan **out);
 
-// Frees a plan; null is nothing.
+// Frees a plan; does nothing if it is null.
 //
 // Required:
-// `plan` is null, or an open plan that nothing uses.
+// `plan` is null, or an open plan that is not in use.
 void ls_plan_free(struct ls_plan *plan);
 
-// Bytes that the workspace must have; 0 for a null. A GPU's is aligned to 256 bytes, a CPU's to 8; it is zeroed once.
+// The size of the workspace in bytes; 0 if `plan` is null. Align a GPU workspace to 256 bytes, a CPU
+// workspace to 8; zero it once.
 //
 // Required:
 // `plan` is null or open.
 size_t ls_plan_workspace_bytes(const struct ls_plan *plan);
 
-// Where the result of a name lies in the workspace. `LS_STATUS_ABSENT` where the plan makes none.
+// Writes where the result `name` lies in the workspace. `LS_STATUS_ABSENT` if the plan has no such result.
 //
 // Required:
-// `plan` is null or open; `name` is null or ends with a 0; `out` is null or that of an `ls_slot`.
+// `plan` is null or open; `name` is null or a 0-terminated string; `out` is null or points to an `ls_slot`.
 ls_status ls_plan_slot(const struct ls_plan *plan, const char *name, struct ls_slot *out);
 
-// Writes where the results lie, at most `capacity` of them, and returns how many there are; 0 for a null.
+// Writes where at most `capacity` of the results lie, and returns how many there are; 0 if `plan` is null.
 //
 // Required:
-// `plan` is null or open; `out` has room for `capacity` entries, or both are null and 0.
+// `plan` is null or open; `out` has room for `capacity` entries, or `out` is null and `capacity` 0.
 size_t ls_plan_slots(const struct ls_plan *plan, struct ls_slot *out, size_t capacity);
 
-// Writes the names of the ops that are launched, in order, at most `capacity` of them, and returns how many there are; 0 for a null.
+// Writes at most `capacity` names of the launched ops, in order, and returns how many there are; 0 if `plan`
+// is null.
 //
 // Required:
 // As for `ls_plan_slots`.
-size_t ls_plan_launches(const struct ls_plan *plan,
-                        const char **out,
-                        size_t capacity);
+size_t ls_plan_launches(const struct ls_plan *plan, const char **out, size_t capacity);
 
-// Writes the calls that are left to the host, at most `capacity` of them, and returns how many there are; 0 where the plan is launches
-// alone, and for a null.
+// Writes at most `capacity` of the calls that run on the host, and returns how many there are; 0 if the plan
+// consists of launches alone or is null.
 //
 // Required:
 // As for `ls_plan_slots`.
-size_t ls_plan_host_stages(const struct ls_plan *plan,
-                           struct ls_host_stage *out,
-                           size_t capacity);
+size_t ls_plan_host_stages(const struct ls_plan *plan, struct ls_host_stage *out, size_t capacity);
 
-// Puts the plan into a stream (`CUstream`, `cudaStream_t`, `hipStream_t`; null: the default one; a CPU does not look and runs it at once).
-// Columns, credit and workspace are the device's memory. No allocation, no copy, no waiting, so that a graph can capture it, unless
-// `ls_plan_host_stages` says otherwise. `credit` is for a plan of the loss alone, else null.
-//
-// Lengths are checked now, against the plan's; values are when `ls_plan_alarms` asks. Offsets are believed: `ls_plan_run` looks at them.
+// Enqueues the plan on a stream (`CUstream`, `cudaStream_t` or `hipStream_t`; null: the default stream; a
+// CPU ignores it and runs at once). Columns, credit and workspace are in device memory. Unless
+// `ls_plan_host_stages` lists any, the call neither allocates, copies nor waits, so a graph can capture it.
+// Pass `credit` for a plan of the loss alone, else null.
+// This call checks lengths against the plan's; `ls_plan_alarms` reports bad values. Offsets are trusted:
+// `ls_plan_run` checks them.
+// `ls_plan_run` checks them.
 //
 // Required:
-// Until the stream has run it: columns are initialised and written by nobody, the workspace is used by nobody else and was zeroed once;
-// offsets start at 0, never decrease and end at most at the capacity. The stream is the device's.
+// Until the stream has run the plan: nobody writes the columns, which are initialised; nobody else uses the
+// workspace, which was zeroed once; offsets start at 0, never decrease and end at most at the capacity. The
+// stream belongs to the device.
 ls_status ls_plan_enqueue(const struct ls_plan *plan,
                           const struct ls_device *device,
                           void *stream,
@@ -1015,21 +1027,22 @@ ls_status ls_plan_enqueue(const struct ls_plan *plan,
                           void *workspace,
                           size_t workspace_bytes);
 
-// Waits for the stream and asks whether a stage met a bad value: a log-probability above 0, a NaN, a group of one where that is an error.
+// Waits for the stream and fails if a stage met a bad value: a log-probability above 0, a NaN, or a group of
+// one where that is an error.
 //
 // Required:
-// `workspace` is the one of the last `ls_plan_enqueue` of this plan, still there.
+// `workspace` is the workspace of this plan's last `ls_plan_enqueue`, not yet freed.
 ls_status ls_plan_alarms(const struct ls_plan *plan,
                          const struct ls_device *device,
                          void *stream,
                          void *workspace,
                          size_t workspace_bytes);
 
-// `ls_plan_enqueue` with everything checked: it looks at the offsets, waits, asks the alarms, and says the column and index of a bad
-// value.
+// Like `ls_plan_enqueue`, with every check: checks the offsets, waits for the stream, reads the alarms, and
+// reports the column and index of a bad value.
 //
 // Required:
-// As for `ls_plan_enqueue`; the offsets may be wrong.
+// As for `ls_plan_enqueue`, except that the offsets may be invalid.
 ls_status ls_plan_run(const struct ls_plan *plan,
                       const struct ls_device *device,
                       void *stream,
@@ -1038,47 +1051,46 @@ ls_status ls_plan_run(const struct ls_plan *plan,
                       void *workspace,
                       size_t workspace_bytes);
 
-// Totals of no rows, to merge others into.
+// Makes totals of no rows, to merge others into.
 //
 // Required:
-// `out` is null or that of a pointer. `ls_totals_free` frees it.
+// `out` is null or points to a pointer, which is null after a failure. Free the totals with
+// `ls_totals_free`.
 ls_status ls_totals_new(struct ls_totals **out);
 
-// The totals of a loss. `counts` of the whole batch was its column, so that the parts add up.
+// Makes the totals of a loss. For parts to add up, the loss must have had the whole batch's `counts` as a
+// column.
 //
 // Required:
 // `output` is null or open; `out` as for `ls_totals_new`.
 ls_status ls_totals_of(const struct ls_output *output, struct ls_totals **out);
 
-// The totals that these bytes are.
+// Reads totals from the bytes of `ls_totals_to_bytes`.
 //
 // Required:
 // `bytes` is null or has `len` bytes; `out` as for `ls_totals_new`.
 ls_status ls_totals_from_bytes(const uint8_t *bytes, size_t len, struct ls_totals **out);
 
-// Writes the totals as bytes, the same for equal totals on every machine. `capacity` is at least `LS_TOTALS_BYTES`.
+// Writes the totals as bytes. Equal totals give equal bytes on every machine. `capacity` is at least
+// `LS_TOTALS_BYTES`.
 //
 // Required:
 // `totals` is null or open; `out` is null or has room for `capacity` bytes.
-ls_status ls_totals_to_bytes(const struct ls_totals *totals,
-                             uint8_t *out,
-                             size_t capacity);
+ls_status ls_totals_to_bytes(const struct ls_totals *totals, uint8_t *out, size_t capacity);
 
-// Writes the totals as integers that the ranks add element by element (`MPI_INT64_T`, `MPI_SUM`), and two numbers of which they take the
-// maximum (`MPI_DOUBLE`, `MPI_MAX`). `capacity` is at least `LS_TOTALS_LIMBS`.
+// Writes the totals as integers to sum over ranks element by element (`MPI_INT64_T`, `MPI_SUM`), and two
+// numbers to reduce with the maximum (`MPI_DOUBLE`, `MPI_MAX`). `capacity` is at least `LS_TOTALS_LIMBS`.
 //
 // Required:
-// `totals` is null or open; `limbs` is null or has room for `capacity` integers; `maxima` is null or that of two numbers.
-ls_status ls_totals_to_limbs(const struct ls_totals *totals,
-                             int64_t *limbs,
-                             size_t capacity,
-                             double *maxima);
+// `totals` is null or open; `limbs` is null or has room for `capacity` integers; `maxima` is null or has
+// room for two numbers.
+ls_status ls_totals_to_limbs(const struct ls_totals *totals, int64_t *limbs, size_t capacity, double *maxima);
 
-// What the ranks know together, from the sums of their limbs and the maxima; equal to `ls_totals_merge` of all, bit for bit, for at most
-// 2^31 ranks.
+// Makes the totals of all ranks from the reduced limbs and maxima. Equal, bit for bit, to merging them all
+// with `ls_totals_merge`, for at most 2^31 ranks.
 //
 // Required:
-// `limbs` is null or has `len` integers; `maxima` is null or that of two numbers; `out` as for `ls_totals_new`.
+// `limbs` is null or has `len` integers; `maxima` is null or has two numbers; `out` as for `ls_totals_new`.
 ls_status ls_totals_from_limbs(const int64_t *limbs,
                                size_t len,
                                const double *maxima,
@@ -1090,30 +1102,29 @@ ls_status ls_totals_from_limbs(const int64_t *limbs,
 // Both are null or open; nobody else uses `totals`. They may be the same.
 ls_status ls_totals_merge(struct ls_totals *totals, const struct ls_totals *other);
 
-// The loss over all rows, rounded once. `LS_STATUS_ABSENT` if a part was run without.
+// Writes the loss over all rows, rounded once. `LS_STATUS_ABSENT` if a part was computed without its loss.
 //
 // Required:
-// `totals` is null or open; `out` is null or that of a number.
+// `totals` is null or open; `out` is null or points to a number.
 ls_status ls_totals_loss(const struct ls_totals *totals, double *out);
 
-// Live tokens, sequences with a live token, and sequences of all rows.
+// Writes the number of live tokens, of sequences with a live token, and of sequences, over all rows.
 //
 // Required:
-// `totals` is null or open; `out` is null or that of three numbers.
+// `totals` is null or open; `out` is null or has room for three numbers.
 ls_status ls_totals_counts(const struct ls_totals *totals, uint64_t *out);
 
-// The metrics over all rows, whose names `ls_metric_name_at` gives. `LS_STATUS_ABSENT` if a part was run without.
+// Writes the metrics over all rows; `ls_metric_name_at` gives their names. `LS_STATUS_ABSENT` if a part was
+// computed without metrics.
 //
 // Required:
 // `totals` is null or open; `out` is null or has room for `capacity` numbers.
-ls_status ls_totals_metrics(const struct ls_totals *totals,
-                            double *out,
-                            size_t capacity);
+ls_status ls_totals_metrics(const struct ls_totals *totals, double *out, size_t capacity);
 
-// Frees totals; null is nothing.
+// Frees totals; does nothing if they are null.
 //
 // Required:
-// `totals` is null, or open totals that nothing uses.
+// `totals` is null, or open totals that are not in use.
 void ls_totals_free(struct ls_totals *totals);
 
 #ifdef __cplusplus

@@ -8,15 +8,15 @@ use lockstep::plan::CreditViews;
 use lockstep::{Credit, Rollouts, Views, for_each_column};
 use std::ffi::c_char;
 
-/// Type of an array's elements.
+/// The type of an array's elements.
 #[repr(i32)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ls_element {
-    /// `uint8_t`, a flag.
+    /// `uint8_t`: a flag.
     U8 = 0,
-    /// `uint32_t`, an index, offset or id.
+    /// `uint32_t`: an index, offset or id.
     U32 = 1,
-    /// `uint64_t`, a count.
+    /// `uint64_t`: a count.
     U64 = 2,
     /// `float`.
     F32 = 3,
@@ -36,18 +36,18 @@ impl From<Element> for ls_element {
     }
 }
 
-/// An array of the caller's: a null `data` is none.
+/// An array of the caller's; a null `data` means that it is absent.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct ls_span<T> {
     /// The first element.
     pub data: *const T,
-    /// How many.
+    /// The number of elements.
     pub len: usize,
 }
 
 impl<T: Copy> ls_span<T> {
-    /// Whether it is there.
+    /// Returns whether the array is present.
     fn there(self, argument: &str) -> Result<bool, Refusal> {
         if self.data.is_null() && self.len > 0 {
             let says = format!("is null and has {} entries", self.len);
@@ -57,28 +57,29 @@ impl<T: Copy> ls_span<T> {
     }
 
     /// # Safety
-    /// It has so many elements in the host's memory, which nobody writes for `'a`.
+    /// `data` is null, or has `len` elements in host memory that nobody writes during `'a`.
     unsafe fn slice<'a>(self, argument: &str) -> Result<Option<&'a [T]>, Refusal> {
-        // SAFETY: the caller's.
+        // SAFETY: the caller upholds it.
         self.there(argument)?.then(|| unsafe { host(self.data, self.len, argument) }).transpose()
     }
 
     /// # Safety
-    /// It has so many elements in memory of the device that reads them, which nobody writes for `'a`.
+    /// `data` is null, or has `len` elements in memory of the device that reads them; nobody writes them
+    /// during `'a`.
     unsafe fn view<'a>(self, argument: &str) -> Result<Option<In<'a, T>>, Refusal> {
         if !self.there(argument)? {
             return Ok(None);
         }
         within::<T>(self.len, argument)?;
         aligned(self.data, argument)?;
-        // SAFETY: the caller's; the host does not look.
+        // SAFETY: the caller upholds it; the host does not read the memory.
         Ok(Some(unsafe { In::from_raw(self.data, self.len) }))
     }
 }
 
 macro_rules! rollouts {
     ($($name:ident: $own:ty, $shape:ident, $meaning:literal, $from:literal;)*) => {
-        /// Columns of a batch. `include/lockstep.h` says what each is.
+        /// The columns of a batch. `include/lockstep.h` documents each.
         #[repr(C)]
         #[derive(Clone, Copy, Debug)]
         #[allow(missing_docs)]
@@ -89,24 +90,24 @@ macro_rules! rollouts {
         }
 
         impl ls_rollouts {
-            /// The columns in the host's memory.
+            /// Reads the columns from host memory.
             ///
             /// # Safety
-            /// As for [`sized`], and of each column as for [`ls_span::slice`].
+            /// As for [`sized`]; each column as for [`ls_span::slice`].
             pub(crate) unsafe fn read<'a>(from: *const ls_rollouts) -> Result<Rollouts<'a>, Refusal> {
-                // SAFETY: the caller's.
+                // SAFETY: the caller upholds it.
                 unsafe {
                     let own = sized(from, "rollouts")?;
                     Ok(Rollouts { $($name: own.$name.slice(stringify!($name))?),* })
                 }
             }
 
-            /// The columns in any memory.
+            /// Returns views of the columns, in any memory.
             ///
             /// # Safety
-            /// As for [`sized`], and of each column as for [`ls_span::view`].
+            /// As for [`sized`]; each column as for [`ls_span::view`].
             pub(crate) unsafe fn views<'a>(from: *const ls_rollouts) -> Result<Views<'a>, Refusal> {
-                // SAFETY: the caller's.
+                // SAFETY: the caller upholds it.
                 unsafe {
                     let own = sized(from, "rollouts")?;
                     Ok(Views { $($name: own.$name.view(stringify!($name))?),* })
@@ -114,43 +115,44 @@ macro_rules! rollouts {
             }
         }
 
-        /// Where each column's place in [`ls_rollouts`] begins.
+        /// Byte offset of each column in [`ls_rollouts`].
         const OFFSETS: [usize; Column::ALL.len()] = [$(std::mem::offset_of!(ls_rollouts, $name)),*];
     };
 }
 for_each_column!(rollouts);
 
-// SAFETY: `repr(C)`, the size first, then numbers and addresses.
+// SAFETY: `repr(C)`; the size comes first, then numbers and addresses.
 unsafe impl Sized32 for ls_rollouts {}
 
-/// What a loss reads of a credit: in the host's memory for `ls_credit_new`, in the device's for a plan of the loss alone.
+/// The parts of a credit that a loss reads: in host memory for `ls_credit_new`, in device memory for a plan
+/// of the loss alone.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct ls_credit_views {
     /// `sizeof(ls_credit_views)`.
     pub size: u32,
-    /// Not 0: one advantage per token; 0: one per sequence.
+    /// Nonzero: one advantage per token; 0: one per sequence.
     pub per_token: u32,
-    /// `[S]`, or `[N]` per token.
+    /// `[S]`, or `[N]` if per token.
     pub advantage: ls_span<f32>,
-    /// `[N]`, what filter and rejection left of the loss mask; none: all of it.
+    /// `[N]`, the loss mask after filtering and rejection; absent: every token is live.
     pub loss_mask: ls_span<u8>,
-    /// `[N]`, weights of the rollout correction; none: 1.
+    /// `[N]`, the weights of the rollout correction; absent: 1.
     pub weights: ls_span<f32>,
-    /// `[N]`, what a critic learns; none: the estimator has none.
+    /// `[N]`, the critic's targets; absent: the estimator has none.
     pub returns: ls_span<f32>,
 }
 
-// SAFETY: `repr(C)`, the size first, then numbers and addresses.
+// SAFETY: `repr(C)`; the size comes first, then numbers and addresses.
 unsafe impl Sized32 for ls_credit_views {}
 
 impl ls_credit_views {
-    /// A copy of the host's arrays.
+    /// Copies the arrays from host memory.
     ///
     /// # Safety
     /// As for [`ls_rollouts::read`].
     pub(crate) unsafe fn read(from: *const ls_credit_views) -> Result<Credit, Refusal> {
-        // SAFETY: the caller's.
+        // SAFETY: the caller upholds it.
         unsafe {
             let own = sized(from, "views")?;
             let advantage =
@@ -166,7 +168,7 @@ impl ls_credit_views {
         }
     }
 
-    /// The arrays in any memory; a null `from` is none.
+    /// Returns views of the arrays, in any memory; none if `from` is null.
     ///
     /// # Safety
     /// As for [`ls_rollouts::views`].
@@ -174,7 +176,7 @@ impl ls_credit_views {
         if from.is_null() {
             return Ok(None);
         }
-        // SAFETY: the caller's.
+        // SAFETY: the caller upholds it.
         unsafe {
             let own = sized(from, "credit")?;
             Ok(Some(CreditViews {
@@ -188,30 +190,30 @@ impl ls_credit_views {
     }
 }
 
-/// A column of `ls_rollouts`, for bindings that make the struct from the list.
+/// A column of `ls_rollouts`, for bindings that build the struct from the list of columns.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct ls_column {
-    /// Its name; as the other texts it stays for good.
+    /// The column's name. This and the other strings are never freed.
     pub name: *const c_char,
-    /// What it is, with its unit.
+    /// What the column holds, with its unit.
     pub meaning: *const c_char,
-    /// Its length: `[N]` tokens, `[S]` sequences, `[G]` groups, `[S+1]` offsets…
+    /// The column's length: `[N]` tokens, `[S]` sequences, `[G]` groups, `[S+1]` offsets…
     pub shape: *const c_char,
-    /// Type of its elements.
+    /// The type of its elements.
     pub element: ls_element,
-    /// First byte of its place in `ls_rollouts`.
+    /// Byte offset of its span in `ls_rollouts`.
     pub offset: u32,
 }
 
-/// Column number `number`, from 0 on. `LS_STATUS_ABSENT` behind the last.
+/// Writes column `number`, counted from 0. `LS_STATUS_ABSENT` if `number` is past the last.
 ///
 /// # Safety
-/// `out` is null or that of an `ls_column`.
+/// `out` is null or points to an `ls_column`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ls_column_at(number: usize, out: *mut ls_column) -> ls_status {
     enter(|| {
-        // SAFETY: the caller's.
+        // SAFETY: the caller upholds it.
         let out = unsafe { given_mut(out, "out")? };
         let (Some(column), Some(offset)) = (Column::ALL.get(number), OFFSETS.get(number)) else {
             let says = format!("is {number}: there are {} columns", OFFSETS.len());

@@ -6,24 +6,26 @@ use lockstep::Device;
 use std::ffi::{CString, c_char};
 use std::ptr::null;
 
-/// Where a call or a plan runs. Any number of threads may use it at once.
+/// The device that a call or plan runs on. Any number of threads may use it at once.
 pub struct ls_device {
     pub(crate) own: Device,
     describes: CString,
 }
 
-/// Opens a device by name: `cpu`, `cpu:avx2`, `cuda`, `cuda:1`, `rocm:0`. `threads` is for `cpu`; 0: one for each core. A GPU's driver
-/// library is looked for now; nothing of a vendor is needed to build or link. Which device is chosen changes speed, never bits.
+/// Opens a device by name: `cpu`, `cpu:avx2`, `cuda`, `cuda:1`, `rocm:0`. `threads` is for `cpu`; 0: one per
+/// core. A GPU's driver library is looked up by this call; building and linking need no vendor library. The
+/// choice of device changes the speed, never the bits.
 ///
 /// # Safety
-/// `name` is null or ends with a 0; `out` is null or that of a pointer, which is null after a failure. `ls_device_free` frees it.
+/// `name` is null or a 0-terminated string; `out` is null or points to a pointer, which is null after a
+/// failure. Free the device with `ls_device_free`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ls_device_open(
     name: *const c_char,
     threads: usize,
     out: *mut *mut ls_device,
 ) -> ls_status {
-    // SAFETY: the caller's.
+    // SAFETY: the caller upholds it.
     enter(|| unsafe {
         hand_out(out, || {
             let own = match (text(name, "name")?, threads) {
@@ -39,22 +41,22 @@ pub unsafe extern "C" fn ls_device_open(
     })
 }
 
-/// What it is, for a log, for as long as the device is there; null for a null.
+/// A description of the device for logs, valid until the device is freed; null if `device` is null.
 ///
 /// # Safety
 /// `device` is null or an open device.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ls_device_describe(device: *const ls_device) -> *const c_char {
-    // SAFETY: the caller's.
+    // SAFETY: the caller upholds it.
     enter_or(null(), || Ok(unsafe { given(device, "device")? }.describes.as_ptr()))
 }
 
-/// Frees a device; null is nothing.
+/// Frees a device; does nothing if it is null.
 ///
 /// # Safety
-/// `device` is null, or an open device that nothing uses.
+/// `device` is null, or an open device that is not in use.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ls_device_free(device: *mut ls_device) {
-    // SAFETY: the caller's.
+    // SAFETY: the caller upholds it.
     unsafe { take_back(device) }
 }

@@ -7,31 +7,31 @@ use std::ffi::{CString, c_char};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr::null;
 
-/// How a call ended.
+/// The outcome of a call.
 #[repr(i32)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ls_status {
-    /// It did what it says.
+    /// Success.
     Ok = 0,
-    /// A pointer that must not be null is, or a pointer is not aligned for what it points to.
+    /// A required pointer is null, or a pointer is not aligned for its type.
     Pointer = 1,
-    /// A length, offset or value is wrong; `ls_last_error_argument` and `ls_last_error_index` say where.
+    /// A length, offset or value is invalid; `ls_last_error_argument` and `ls_last_error_index` locate it.
     Argument = 2,
-    /// Columns that the recipe reads are missing; the message names all of them.
+    /// Columns that the recipe reads are missing; the message lists all of them.
     Columns = 3,
-    /// A recipe that is not known, or cannot be read, or whose choices do not go together.
+    /// The recipe is unknown, cannot be parsed, or combines incompatible choices.
     Recipe = 4,
-    /// A device that is not there, or that failed.
+    /// The device does not exist, or failed.
     Device = 5,
-    /// A plan that cannot be made, or that met what it cannot take.
+    /// The plan cannot be made, or cannot run on the given input.
     Plan = 6,
-    /// A name or number under which there is nothing.
+    /// Nothing has the given name or number, or the result was not computed.
     Absent = 7,
-    /// A fault of Lockstep's own, which was caught: please report it.
+    /// A bug in Lockstep: a panic that was caught. Please report it.
     Panic = 8,
 }
 
-/// Why a call was refused.
+/// The reason for a failed call.
 #[derive(Debug)]
 pub(crate) struct Refusal {
     status: ls_status,
@@ -41,18 +41,18 @@ pub(crate) struct Refusal {
 }
 
 impl Refusal {
-    /// Of an argument.
+    /// A refusal of one argument.
     pub(crate) fn new(status: ls_status, argument: &str, says: impl std::fmt::Display) -> Refusal {
         let message = format!("`{argument}` {says}");
         Refusal { status, message, argument: Some(argument.into()), index: None }
     }
 
-    /// A null.
+    /// A refusal of a null pointer.
     pub(crate) fn null(argument: &str) -> Refusal {
         Refusal::new(ls_status::Pointer, argument, "is null")
     }
 
-    /// Where in the argument.
+    /// Adds the index in the argument.
     pub(crate) fn at(self, index: usize) -> Refusal {
         Refusal { index: Some(index), ..self }
     }
@@ -92,7 +92,7 @@ thread_local! {
     static LAST: RefCell<Last> = RefCell::default();
 }
 
-/// What every entry with a status goes through.
+/// Runs the body of an entry point that returns a status: catches panics and records the thread's last error.
 pub(crate) fn enter(body: impl FnOnce() -> Result<(), Refusal>) -> ls_status {
     let caught = catch_unwind(AssertUnwindSafe(body));
     let Err(refusal) = caught.unwrap_or_else(|panic| Err(panicked(&*panic))) else { return ls_status::Ok };
@@ -103,7 +103,7 @@ pub(crate) fn enter(body: impl FnOnce() -> Result<(), Refusal>) -> ls_status {
     status
 }
 
-/// The same for entries that return a number or an address: what they return where something is wrong.
+/// Like [`enter`], for entry points that return a number or an address; returns `otherwise` on failure.
 pub(crate) fn enter_or<T>(otherwise: T, body: impl FnOnce() -> Result<T, Refusal>) -> T {
     let mut value = otherwise;
     enter(|| body().map(|own| value = own));
@@ -116,25 +116,26 @@ fn panicked(panic: &(dyn Any + Send)) -> Refusal {
     Refusal { status: ls_status::Panic, message: format!("panic: {text}"), argument: None, index: None }
 }
 
-/// The text, without what C cannot hold.
+/// Converts text to a C string; NUL characters become U+FFFD.
 pub(crate) fn c_string(text: &str) -> CString {
     CString::new(text.replace('\0', "\u{fffd}")).unwrap_or_default()
 }
 
-/// The message of the thread's last call that failed, until its next one that fails; empty before.
+/// The message of the thread's last failed call; empty if none has failed. Valid until the thread's next
+/// failure.
 #[unsafe(no_mangle)]
 pub extern "C" fn ls_last_error() -> *const c_char {
     LAST.try_with(|last| last.borrow().message.as_ptr()).unwrap_or(c"".as_ptr())
 }
 
-/// The name of the argument or column that it refused; null where it was none's fault.
+/// The name of the argument or column that the thread's last failed call refused; null if none was at fault.
 #[unsafe(no_mangle)]
 pub extern "C" fn ls_last_error_argument() -> *const c_char {
     LAST.try_with(|last| last.borrow().argument.as_ref().map_or(null(), |name| name.as_ptr()))
         .unwrap_or(null())
 }
 
-/// The index in that argument; -1 where it is no entry of an array.
+/// The index of the bad entry in that argument; -1 if the fault is not in an array's entry.
 #[unsafe(no_mangle)]
 pub extern "C" fn ls_last_error_index() -> i64 {
     LAST.try_with(|last| last.borrow().index.and_then(|at| at.try_into().ok())).ok().flatten().unwrap_or(-1)
@@ -149,7 +150,7 @@ mod tests {
     fn a_panic_is_a_status() {
         std::thread::spawn(|| {
             assert_eq!(enter(|| panic!("row {}", 3)), ls_status::Panic);
-            // SAFETY: the thread's own, until its next failure.
+            // SAFETY: the thread's own message, valid until its next failure.
             assert_eq!(unsafe { CStr::from_ptr(ls_last_error()) }, c"panic: row 3");
             assert!(ls_last_error_argument().is_null() && ls_last_error_index() == -1);
             assert_eq!(enter_or(7, || Err(Refusal::null("x").at(2))), 7);

@@ -39,7 +39,7 @@ pub use totals::{
 
 use std::ffi::c_char;
 
-/// Handles go from one thread of the caller's to another, and are read by several at once.
+/// Handles may move between threads, and several threads may read one at once.
 const fn shared<T: Send + Sync>() {}
 const _: () = {
     shared::<ls_device>();
@@ -50,17 +50,17 @@ const _: () = {
     shared::<ls_totals>();
 };
 
-/// The version of this interface, raised by every change that a compiled program would notice. A column, a status or a function more is
-/// none: columns are appended, and structs say how large they are.
+/// The version of this interface. Every change that breaks a compiled program raises it. New columns,
+/// statuses and functions do not: columns are appended, and structs state their size.
 pub const LS_ABI_VERSION: u32 = 1;
 
-/// `LS_ABI_VERSION` of the library, to be compared with that of the header.
+/// The library's `LS_ABI_VERSION`, to compare with the header's.
 #[unsafe(no_mangle)]
 pub extern "C" fn ls_abi_version() -> u32 {
     LS_ABI_VERSION
 }
 
-/// The version of Lockstep: `0.1.0`.
+/// The version of Lockstep, such as `0.1.0`.
 #[unsafe(no_mangle)]
 pub extern "C" fn ls_version() -> *const c_char {
     text::forever(env!("CARGO_PKG_VERSION"))

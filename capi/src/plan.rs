@@ -17,12 +17,13 @@ pub const LS_CALL_ADVANTAGES: u32 = 1;
 /// The call `ls_loss`.
 pub const LS_CALL_LOSS: u32 = 2;
 
-/// Launches over memory of a fixed size. Any number of threads may use it at once, each with a workspace of its own.
+/// A plan: launches over memory of a fixed size. Any number of threads may use it at once, each with its own
+/// workspace.
 pub struct ls_plan {
     own: Plan,
 }
 
-/// What a plan is of.
+/// The options of a plan.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct ls_plan_options {
@@ -30,59 +31,61 @@ pub struct ls_plan_options {
     pub size: u32,
     /// `LS_CALL_ADVANTAGES`, `LS_CALL_LOSS`, or their sum.
     pub calls: u32,
-    /// The largest batch: N.
+    /// N of the largest batch.
     pub tokens: u64,
-    /// S.
+    /// S of the largest batch.
     pub sequences: u64,
-    /// G.
+    /// G of the largest batch.
     pub groups: u64,
-    /// A sum of `LS_OUTPUT_…`.
+    /// A sum of `LS_OUTPUT_…` values.
     pub outputs: u32,
-    /// Not 0: every batch has this very size; 0: smaller ones come padded, offsets with their last value.
+    /// Nonzero: every batch has exactly this size; 0: smaller batches come padded, offsets with their last
+    /// value.
     pub exact: u32,
 }
 
-// SAFETY: `repr(C)`, the size first, then numbers.
+// SAFETY: `repr(C)`; the size comes first, then numbers.
 unsafe impl Sized32 for ls_plan_options {}
 
 /// A result in a plan's workspace.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct ls_slot {
-    /// Its name, that of the array of `ls_credit_array` or `ls_output_array`; `sums` and `maxima` are for `ls_metrics`.
+    /// The result's name, as in `ls_credit_array` and `ls_output_array`; `sums` and `maxima` are for
+    /// `ls_metrics`.
     pub name: *const c_char,
-    /// How many elements.
+    /// The number of elements.
     pub len: usize,
-    /// First byte in the workspace.
+    /// Byte offset in the workspace.
     pub offset: usize,
-    /// Type of the elements.
+    /// The type of the elements.
     pub element: ls_element,
 }
 
-/// A call that a plan leaves to the host, with copies and waiting; such a plan cannot be captured.
+/// A call that a plan runs on the host, with copies and waits. Such a plan cannot be captured.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct ls_host_stage {
-    /// The TOML key whose rule has no launch.
+    /// The TOML key of the rule that has no launch.
     pub stage: *const c_char,
-    /// Bytes that are copied to the host and back at full capacity.
+    /// Bytes copied to the host and back at full capacity.
     pub bytes: usize,
     /// `LS_CALL_ADVANTAGES` or `LS_CALL_LOSS`.
     pub call: u32,
 }
 
-/// Makes a plan; it keeps a copy of the recipe.
+/// Makes a plan. The plan keeps a copy of the recipe.
 ///
 /// # Safety
-/// `recipe` is null or open; `options` is null or as long as its first field says; `out` is null or that of a pointer, which is null after
-/// a failure. `ls_plan_free` frees it.
+/// `recipe` is null or open; `options` is null or as long as its first field states; `out` is null or points
+/// to a pointer, which is null after a failure. Free the plan with `ls_plan_free`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ls_plan_new(
     recipe: *const ls_recipe,
     options: *const ls_plan_options,
     out: *mut *mut ls_plan,
 ) -> ls_status {
-    // SAFETY: the caller's.
+    // SAFETY: the caller upholds it.
     enter(|| unsafe {
         hand_out(out, || {
             let (recipe, options) = (&given(recipe, "recipe")?.own, sized(options, "options")?);
@@ -95,7 +98,7 @@ pub unsafe extern "C" fn ls_plan_new(
                     return Err(Refusal::new(ls_status::Argument, "calls", says));
                 }
             };
-            // A size that does not fit is refused as too large.
+            // A size beyond `usize` is refused as too large.
             let number = |of: u64| usize::try_from(of).unwrap_or(usize::MAX);
             let size = Capacity {
                 tokens: number(options.tokens),
@@ -114,23 +117,24 @@ pub unsafe extern "C" fn ls_plan_new(
     })
 }
 
-/// Frees a plan; null is nothing.
+/// Frees a plan; does nothing if it is null.
 ///
 /// # Safety
-/// `plan` is null, or an open plan that nothing uses.
+/// `plan` is null, or an open plan that is not in use.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ls_plan_free(plan: *mut ls_plan) {
-    // SAFETY: the caller's.
+    // SAFETY: the caller upholds it.
     unsafe { take_back(plan) }
 }
 
-/// Bytes that the workspace must have; 0 for a null. A GPU's is aligned to 256 bytes, a CPU's to 8; it is zeroed once.
+/// The size of the workspace in bytes; 0 if `plan` is null. Align a GPU workspace to 256 bytes, a CPU
+/// workspace to 8; zero it once.
 ///
 /// # Safety
 /// `plan` is null or open.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ls_plan_workspace_bytes(plan: *const ls_plan) -> usize {
-    // SAFETY: the caller's.
+    // SAFETY: the caller upholds it.
     enter_or(0, || Ok(unsafe { given(plan, "plan")? }.own.workspace_bytes()))
 }
 
@@ -139,17 +143,17 @@ fn said(slot: &Slot) -> ls_slot {
     ls_slot { name: forever(name), len, offset, element: element.into() }
 }
 
-/// Where the result of a name lies in the workspace. `LS_STATUS_ABSENT` where the plan makes none.
+/// Writes where the result `name` lies in the workspace. `LS_STATUS_ABSENT` if the plan has no such result.
 ///
 /// # Safety
-/// `plan` is null or open; `name` is null or ends with a 0; `out` is null or that of an `ls_slot`.
+/// `plan` is null or open; `name` is null or a 0-terminated string; `out` is null or points to an `ls_slot`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ls_plan_slot(
     plan: *const ls_plan,
     name: *const c_char,
     out: *mut ls_slot,
 ) -> ls_status {
-    // SAFETY: the caller's.
+    // SAFETY: the caller upholds it.
     enter(|| unsafe {
         let (plan, name, out) = (given(plan, "plan")?, text(name, "name")?, given_mut(out, "out")?);
         *out = said(&plan.own.slot(name).ok_or_else(|| {
@@ -161,22 +165,23 @@ pub unsafe extern "C" fn ls_plan_slot(
     })
 }
 
-/// The slots that are results.
+/// Returns the slots that hold results.
 fn results(plan: &ls_plan) -> impl Iterator<Item = &Slot> {
     plan.own.slots().iter().filter(|slot| slot.name != "alarm")
 }
 
-/// Writes where the results lie, at most `capacity` of them, and returns how many there are; 0 for a null.
+/// Writes where at most `capacity` of the results lie, and returns how many there are; 0 if `plan` is null.
 ///
 /// # Safety
-/// `plan` is null or open; `out` has room for `capacity` entries, or both are null and 0.
+/// `plan` is null or open; `out` has room for `capacity` entries, or `out` is null and `capacity` 0.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ls_plan_slots(plan: *const ls_plan, out: *mut ls_slot, capacity: usize) -> usize {
-    // SAFETY: the caller's.
+    // SAFETY: the caller upholds it.
     enter_or(0, || unsafe { list(results(given(plan, "plan")?).map(said).collect(), out, capacity, "out") })
 }
 
-/// Writes the names of the ops that are launched, in order, at most `capacity` of them, and returns how many there are; 0 for a null.
+/// Writes at most `capacity` names of the launched ops, in order, and returns how many there are; 0 if `plan`
+/// is null.
 ///
 /// # Safety
 /// As for `ls_plan_slots`.
@@ -186,15 +191,15 @@ pub unsafe extern "C" fn ls_plan_launches(
     out: *mut *const c_char,
     capacity: usize,
 ) -> usize {
-    // SAFETY: the caller's.
+    // SAFETY: the caller upholds it.
     enter_or(0, || unsafe {
         let names = given(plan, "plan")?.own.launches().iter().map(|name| forever(name)).collect();
         list(names, out, capacity, "out")
     })
 }
 
-/// Writes the calls that are left to the host, at most `capacity` of them, and returns how many there are; 0 where the plan is launches
-/// alone, and for a null.
+/// Writes at most `capacity` of the calls that run on the host, and returns how many there are; 0 if the plan
+/// consists of launches alone or is null.
 ///
 /// # Safety
 /// As for `ls_plan_slots`.
@@ -204,7 +209,7 @@ pub unsafe extern "C" fn ls_plan_host_stages(
     out: *mut ls_host_stage,
     capacity: usize,
 ) -> usize {
-    // SAFETY: the caller's.
+    // SAFETY: the caller upholds it.
     enter_or(0, || unsafe {
         let stages = given(plan, "plan")?.own.host_stages().iter().map(|host| ls_host_stage {
             stage: forever(host.stage),
@@ -215,7 +220,7 @@ pub unsafe extern "C" fn ls_plan_host_stages(
     })
 }
 
-/// What is passed to a run of a plan.
+/// The arguments of a plan's run.
 type Run<'a> = (&'a Plan, &'a Queue, Views<'a>, Option<CreditViews<'a>>, Out<'a, u8>);
 
 /// # Safety
@@ -226,7 +231,7 @@ unsafe fn with(
     (workspace, bytes): (*mut c_void, usize),
     run: impl FnOnce(Run<'_>) -> Result<(), lockstep::Error>,
 ) -> ls_status {
-    // SAFETY: the caller's.
+    // SAFETY: the caller upholds it.
     enter(|| unsafe {
         let (plan, device) = (given(plan, "plan")?, given(device, "device")?);
         let (columns, credit) = (ls_rollouts::views(rollouts)?, ls_credit_views::views(credit)?);
@@ -236,15 +241,18 @@ unsafe fn with(
     })
 }
 
-/// Puts the plan into a stream (`CUstream`, `cudaStream_t`, `hipStream_t`; null: the default one; a CPU does not look and runs it at once).
-/// Columns, credit and workspace are the device's memory. No allocation, no copy, no waiting, so that a graph can capture it, unless
-/// `ls_plan_host_stages` says otherwise. `credit` is for a plan of the loss alone, else null.
-///
-/// Lengths are checked now, against the plan's; values are when `ls_plan_alarms` asks. Offsets are believed: `ls_plan_run` looks at them.
+/// Enqueues the plan on a stream (`CUstream`, `cudaStream_t` or `hipStream_t`; null: the default stream; a
+/// CPU ignores it and runs at once). Columns, credit and workspace are in device memory. Unless
+/// `ls_plan_host_stages` lists any, the call neither allocates, copies nor waits, so a graph can capture it.
+/// Pass `credit` for a plan of the loss alone, else null.
+/// This call checks lengths against the plan's; `ls_plan_alarms` reports bad values. Offsets are trusted:
+/// `ls_plan_run` checks them.
+/// `ls_plan_run` checks them.
 ///
 /// # Safety
-/// Until the stream has run it: columns are initialised and written by nobody, the workspace is used by nobody else and was zeroed once;
-/// offsets start at 0, never decrease and end at most at the capacity. The stream is the device's.
+/// Until the stream has run the plan: nobody writes the columns, which are initialised; nobody else uses the
+/// workspace, which was zeroed once; offsets start at 0, never decrease and end at most at the capacity. The
+/// stream belongs to the device.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ls_plan_enqueue(
     plan: *const ls_plan,
@@ -255,7 +263,7 @@ pub unsafe extern "C" fn ls_plan_enqueue(
     workspace: *mut c_void,
     workspace_bytes: usize,
 ) -> ls_status {
-    // SAFETY: the caller's.
+    // SAFETY: the caller upholds it.
     unsafe {
         with((plan, device, stream), (rollouts, credit), (workspace, workspace_bytes), |run| {
             let (plan, queue, columns, credit, workspace) = run;
@@ -264,10 +272,11 @@ pub unsafe extern "C" fn ls_plan_enqueue(
     }
 }
 
-/// Waits for the stream and asks whether a stage met a bad value: a log-probability above 0, a NaN, a group of one where that is an error.
+/// Waits for the stream and fails if a stage met a bad value: a log-probability above 0, a NaN, or a group of
+/// one where that is an error.
 ///
 /// # Safety
-/// `workspace` is the one of the last `ls_plan_enqueue` of this plan, still there.
+/// `workspace` is the workspace of this plan's last `ls_plan_enqueue`, not yet freed.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ls_plan_alarms(
     plan: *const ls_plan,
@@ -276,7 +285,7 @@ pub unsafe extern "C" fn ls_plan_alarms(
     workspace: *mut c_void,
     workspace_bytes: usize,
 ) -> ls_status {
-    // SAFETY: the caller's.
+    // SAFETY: the caller upholds it.
     enter(|| unsafe {
         let (plan, device) = (given(plan, "plan")?, given(device, "device")?);
         given(workspace.cast::<u8>(), "workspace")?;
@@ -290,11 +299,11 @@ pub unsafe extern "C" fn ls_plan_alarms(
     })
 }
 
-/// `ls_plan_enqueue` with everything checked: it looks at the offsets, waits, asks the alarms, and says the column and index of a bad
-/// value.
+/// Like `ls_plan_enqueue`, with every check: checks the offsets, waits for the stream, reads the alarms, and
+/// reports the column and index of a bad value.
 ///
 /// # Safety
-/// As for `ls_plan_enqueue`; the offsets may be wrong.
+/// As for `ls_plan_enqueue`, except that the offsets may be invalid.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ls_plan_run(
     plan: *const ls_plan,
@@ -305,7 +314,7 @@ pub unsafe extern "C" fn ls_plan_run(
     workspace: *mut c_void,
     workspace_bytes: usize,
 ) -> ls_status {
-    // SAFETY: the caller's.
+    // SAFETY: the caller upholds it.
     unsafe {
         with((plan, device, stream), (rollouts, credit), (workspace, workspace_bytes), |run| {
             let (plan, queue, columns, credit, workspace) = run;

@@ -7,7 +7,7 @@ use std::ffi::{CString, c_char};
 use std::fmt::Write as _;
 use std::ptr::null;
 
-/// One choice for each stage from rewards to gradients. Any number of threads may use it at once.
+/// A recipe: one choice for each stage from rewards to gradients. Any number of threads may use it at once.
 pub struct ls_recipe {
     pub(crate) own: Recipe,
     name: CString,
@@ -15,38 +15,38 @@ pub struct ls_recipe {
     explains: CString,
 }
 
-/// A column that a recipe reads. The texts stay for good.
+/// A column that a recipe reads. The strings are never freed.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct ls_need {
-    /// The column.
+    /// The column's name.
     pub column: *const c_char,
-    /// The stage that wants it, by its TOML key.
+    /// The TOML key of the stage that reads it.
     pub stage: *const c_char,
-    /// Another column that does as well, or null.
+    /// A column that can take its place, or null.
     pub other: *const c_char,
     /// `LS_CALL_ADVANTAGES` or `LS_CALL_LOSS`.
     pub call: u32,
-    /// 1: the call is refused without it.
+    /// 1: the call fails without it.
     pub required: u32,
 }
 
-/// What a recipe asks of the training loop. The texts stay for good.
+/// A duty that a recipe leaves to the training loop. The strings are never freed.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct ls_duty {
-    /// Its name.
+    /// The duty's name.
     pub name: *const c_char,
     /// What the loop must do.
     pub meaning: *const c_char,
 }
 
-/// The number of a call, as it is passed.
+/// Returns a call's number in this interface.
 pub(crate) fn number(call: Call) -> u32 {
     if call == Call::Advantages { crate::LS_CALL_ADVANTAGES } else { crate::LS_CALL_LOSS }
 }
 
-/// What the recipe reads and asks, and all of its choices as TOML.
+/// Describes what the recipe reads, what it asks of the training loop, and all its choices as TOML.
 fn explain(recipe: &Recipe, toml: &str) -> String {
     let mut out = format!("recipe {}\n\nreads:\n", recipe.name);
     for Need { column, stage, call, required, or } in recipe.needs() {
@@ -64,14 +64,15 @@ fn explain(recipe: &Recipe, toml: &str) -> String {
     out + "\n" + toml
 }
 
-/// Opens a recipe: by name (`grpo`, `dapo`, `verl`; `ls_recipe_name_at` lists them), or from TOML, which is a text with a `=`, a `[` or a
-/// line's end.
+/// Opens a recipe, by name (`grpo`, `dapo`, `verl`; `ls_recipe_name_at` lists them) or from TOML. Text with a
+/// `=`, a `[` or a line break is read as TOML.
 ///
 /// # Safety
-/// `source` is null or ends with a 0; `out` is null or that of a pointer, which is null after a failure. `ls_recipe_free` frees it.
+/// `source` is null or a 0-terminated string; `out` is null or points to a pointer, which is null after a
+/// failure. Free the recipe with `ls_recipe_free`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ls_recipe_open(source: *const c_char, out: *mut *mut ls_recipe) -> ls_status {
-    // SAFETY: the caller's.
+    // SAFETY: the caller upholds it.
     enter(|| unsafe {
         hand_out(out, || {
             let source = text(source, "source")?;
@@ -84,73 +85,76 @@ pub unsafe extern "C" fn ls_recipe_open(source: *const c_char, out: *mut *mut ls
     })
 }
 
-/// Frees a recipe; null is nothing. Plans of it stay.
+/// Frees a recipe; does nothing if it is null. Its plans stay valid.
 ///
 /// # Safety
-/// `recipe` is null, or an open recipe that nothing uses.
+/// `recipe` is null, or an open recipe that is not in use.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ls_recipe_free(recipe: *mut ls_recipe) {
-    // SAFETY: the caller's.
+    // SAFETY: the caller upholds it.
     unsafe { take_back(recipe) }
 }
 
-/// A text of a recipe.
+/// Returns one of a recipe's strings.
 unsafe fn said(recipe: *const ls_recipe, which: impl FnOnce(&ls_recipe) -> &CString) -> *const c_char {
-    // SAFETY: the caller's.
+    // SAFETY: the caller upholds it.
     enter_or(null(), || Ok(which(unsafe { given(recipe, "recipe")? }).as_ptr()))
 }
 
-/// Its name, for as long as the recipe is there; null for a null.
+/// The recipe's name, valid until the recipe is freed; null if `recipe` is null.
 ///
 /// # Safety
 /// `recipe` is null or an open recipe.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ls_recipe_name(recipe: *const ls_recipe) -> *const c_char {
-    // SAFETY: the caller's.
+    // SAFETY: the caller upholds it.
     unsafe { said(recipe, |own| &own.name) }
 }
 
-/// Every choice as TOML, for as long as the recipe is there; null for a null.
+/// All its choices as TOML, valid until the recipe is freed; null if `recipe` is null.
 ///
 /// # Safety
 /// `recipe` is null or an open recipe.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ls_recipe_toml(recipe: *const ls_recipe) -> *const c_char {
-    // SAFETY: the caller's.
+    // SAFETY: the caller upholds it.
     unsafe { said(recipe, |own| &own.toml) }
 }
 
-/// What it reads, what it asks of the training loop, and its choices as TOML, for as long as the recipe is there; null for a null.
+/// What the recipe reads, what it asks of the training loop, and its choices as TOML; valid until the recipe
+/// is freed; null if `recipe` is null.
 ///
 /// # Safety
 /// `recipe` is null or an open recipe.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ls_recipe_explain(recipe: *const ls_recipe) -> *const c_char {
-    // SAFETY: the caller's.
+    // SAFETY: the caller upholds it.
     unsafe { said(recipe, |own| &own.explains) }
 }
 
-/// 1: it makes one advantage per token; 0: one per sequence, or a null.
+/// Returns 1 if the recipe makes one advantage per token; 0 if one per sequence, or if `recipe` is null.
 ///
 /// # Safety
 /// `recipe` is null or an open recipe.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ls_recipe_per_token(recipe: *const ls_recipe) -> u32 {
-    // SAFETY: the caller's.
+    // SAFETY: the caller upholds it.
     enter_or(0, || Ok(unsafe { given(recipe, "recipe")? }.own.per_token().into()))
 }
 
-/// Writes the columns that it reads, at most `capacity` of them, and returns how many there are; 0 for a null.
+/// Writes at most `capacity` of the columns that the recipe reads, and returns how many there are; 0 if
+/// `recipe` is null.
 ///
 /// # Safety
-/// `recipe` is null or an open recipe; `out` has room for `capacity` entries, or both are null and 0.
+/// `recipe` is null or an open recipe; `out` has room for `capacity` entries, or `out` is null and `capacity`
+/// 0.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ls_recipe_needs(
     recipe: *const ls_recipe,
     out: *mut ls_need,
     capacity: usize,
 ) -> usize {
-    // SAFETY: the caller's.
+    // SAFETY: the caller upholds it.
     enter_or(0, || unsafe {
         let entry = |need: Need| ls_need {
             column: forever(need.column.name()),
@@ -164,7 +168,8 @@ pub unsafe extern "C" fn ls_recipe_needs(
     })
 }
 
-/// Writes what the training loop must do, at most `capacity` duties, and returns how many there are; 0 for a null.
+/// Writes at most `capacity` of the training loop's duties, and returns how many there are; 0 if `recipe` is
+/// null.
 ///
 /// # Safety
 /// As for `ls_recipe_needs`.
@@ -174,7 +179,7 @@ pub unsafe extern "C" fn ls_recipe_duties(
     out: *mut ls_duty,
     capacity: usize,
 ) -> usize {
-    // SAFETY: the caller's.
+    // SAFETY: the caller upholds it.
     enter_or(0, || unsafe {
         let duties = given(recipe, "recipe")?.own.duties();
         let entry =
@@ -183,7 +188,7 @@ pub unsafe extern "C" fn ls_recipe_duties(
     })
 }
 
-/// The name of recipe number `number`, from 0 on; null behind the last. It stays for good.
+/// The name of recipe `number`, counted from 0; null past the last. The string is never freed.
 #[unsafe(no_mangle)]
 pub extern "C" fn ls_recipe_name_at(number: usize) -> *const c_char {
     enter_or(null(), || Ok(recipe::names().get(number).map_or(null(), |name| forever(name))))

@@ -9,16 +9,16 @@ use lockstep::{ColumnElement, Credit, Loss, Metrics, Outputs};
 use std::ffi::{CStr, c_char, c_void};
 use std::ptr::null;
 
-/// The loss, in all and per sequence.
+/// The loss, total and per sequence.
 pub const LS_OUTPUT_LOSS: u32 = 1;
-/// Metrics; implies the loss.
+/// The metrics; implies the loss.
 pub const LS_OUTPUT_METRICS: u32 = 2;
 /// The loss of each token; implies the loss.
 pub const LS_OUTPUT_TOKEN_LOSS: u32 = 4;
-/// Everything. Gradients come always; 0 is gradients alone, the fast path.
+/// Everything. Gradients are always computed; 0 asks for gradients alone, the fast path.
 pub const LS_OUTPUT_ALL: u32 = 7;
 
-/// Which results a number asks for.
+/// Returns the results that a sum of flags asks for.
 pub(crate) fn outputs(flags: u32) -> Result<Outputs, Refusal> {
     if flags & !LS_OUTPUT_ALL != 0 {
         let says = format!(
@@ -31,12 +31,12 @@ pub(crate) fn outputs(flags: u32) -> Result<Outputs, Refusal> {
     Ok(Outputs { loss: has(LS_OUTPUT_LOSS) || metrics || token_loss, metrics, token_loss })
 }
 
-/// Advantages and everything else that a loss needs of a batch.
+/// The advantages of a batch and everything else that its loss reads.
 pub struct ls_credit {
     own: Credit,
 }
 
-/// Loss, gradients and metrics.
+/// The loss, gradients and metrics of a batch.
 #[derive(Default)]
 pub struct ls_output {
     pub(crate) own: Loss,
@@ -47,21 +47,21 @@ pub struct ls_output {
     value: Vec<[f64; 2]>,
 }
 
-/// An array of a result, for as long as the result is there and not written anew.
+/// An array of a result, valid until the result is freed or overwritten.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct ls_array {
-    /// Its name, which stays for good.
+    /// The array's name, which is never freed.
     pub name: *const c_char,
     /// The first element.
     pub data: *const c_void,
-    /// How many.
+    /// The number of elements.
     pub len: usize,
-    /// Type of the elements.
+    /// The type of the elements.
     pub element: ls_element,
 }
 
-/// The arrays that are there; one without elements is one that the recipe does not make.
+/// The arrays of a result. Empty arrays are left out: the recipe does not make them.
 #[derive(Default)]
 struct Arrays(Vec<ls_array>);
 
@@ -76,9 +76,9 @@ impl Arrays {
     /// # Safety
     /// `name` as for [`text`], `out` as for [`given_mut`].
     unsafe fn find(self, name: *const c_char, out: *mut ls_array) -> Result<(), Refusal> {
-        // SAFETY: the caller's.
+        // SAFETY: the caller upholds it.
         let (name, out) = unsafe { (text(name, "name")?, given_mut(out, "out")?) };
-        // SAFETY: literals.
+        // SAFETY: the names are literals.
         let known = |array: &ls_array| unsafe { CStr::from_ptr(array.name) };
         *out = self.0.iter().copied().find(|array| known(array).to_bytes() == name.as_bytes()).ok_or_else(
             || {
@@ -110,7 +110,7 @@ impl ls_credit {
 }
 
 impl ls_output {
-    /// Puts the numbers where arrays of them can be read.
+    /// Copies the scalars to memory that arrays can point to.
     fn settle(&mut self) {
         let own = &self.own;
         self.loss = own.loss.into_iter().collect();
@@ -144,23 +144,24 @@ impl ls_output {
     }
 }
 
-/// The metrics in the order of `ls_metric_name_at`.
+/// Returns the metrics in the order of `ls_metric_name_at`.
 pub(crate) fn numbers(metrics: &Metrics) -> impl Iterator<Item = f64> + use<> {
     metrics.named().map(|(_, value)| value)
 }
 
-/// The name of number `number` of the array `metrics`, from 0 on; null behind the last. It stays for good.
+/// The name of entry `number` of the array `metrics`, counted from 0; null past the last. The string is never
+/// freed.
 #[unsafe(no_mangle)]
 pub extern "C" fn ls_metric_name_at(number: usize) -> *const c_char {
     let name = Metrics::default().named().nth(number).map(|(name, _)| name);
     enter_or(null(), || Ok(name.map_or(null(), forever)))
 }
 
-/// Metrics from the results `sums` and `maxima` of a plan, copied to the host, with the live tokens (the first of `counts`); written to
-/// `out`, whose names `ls_metric_name_at` gives.
+/// Computes metrics from a plan's results `sums` and `maxima`, copied to the host, and the number of live
+/// tokens (the first of `counts`). `ls_metric_name_at` gives the names of the entries of `out`.
 ///
 /// # Safety
-/// The arrays are null or as long as said, `maxima` two.
+/// The arrays are null or as long as stated; `maxima` has two entries.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ls_metrics(
     tokens: u64,
@@ -171,7 +172,7 @@ pub unsafe extern "C" fn ls_metrics(
     capacity: usize,
 ) -> ls_status {
     enter(|| {
-        // SAFETY: the caller's.
+        // SAFETY: the caller upholds it.
         let (sums, maxima) =
             unsafe { (host(sums, sums_len, "sums")?, given(maxima.cast::<[f32; 2]>(), "maxima")?) };
         let wanted = lockstep::core::policy_loss::sum::SUMS;
@@ -179,17 +180,17 @@ pub unsafe extern "C" fn ls_metrics(
             let says = format!("has {sums_len} entries: expected {wanted}, the length of result `sums`");
             return Err(Refusal::new(ls_status::Argument, "sums", says));
         }
-        // SAFETY: the caller's.
+        // SAFETY: the caller upholds it.
         unsafe { fill(&Metrics::new(tokens, sums, *maxima), out, capacity) }
     })
 }
 
-/// Writes metrics to an array that must have room for all.
+/// Writes metrics to an array; fails if they do not all fit.
 ///
 /// # Safety
 /// `out` is null or has room for `capacity` numbers.
 pub(crate) unsafe fn fill(metrics: &Metrics, out: *mut f64, capacity: usize) -> Result<(), Refusal> {
-    // SAFETY: the caller's.
+    // SAFETY: the caller upholds it.
     let count = unsafe { list(numbers(metrics).collect(), out, capacity, "out")? };
     if capacity < count {
         let says = format!("has room for {capacity} numbers: expected {count}");
@@ -198,11 +199,12 @@ pub(crate) unsafe fn fill(metrics: &Metrics, out: *mut f64, capacity: usize) -> 
     Ok(())
 }
 
-/// Advantages and all else that the loss needs of a batch in the host's memory: once for each batch.
+/// Computes the advantages of a batch in host memory, and everything else that its loss reads. Call it once
+/// per batch.
 ///
 /// # Safety
-/// Handles are null or open; every column is as long as said; `out` is null or that of a pointer, which is null after a failure.
-/// `ls_credit_free` frees it.
+/// Handles are null or open; every column is as long as stated; `out` is null or points to a pointer, which
+/// is null after a failure. Free the credit with `ls_credit_free`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ls_advantages(
     device: *const ls_device,
@@ -210,7 +212,7 @@ pub unsafe extern "C" fn ls_advantages(
     rollouts: *const ls_rollouts,
     out: *mut *mut ls_credit,
 ) -> ls_status {
-    // SAFETY: the caller's.
+    // SAFETY: the caller upholds it.
     enter(|| unsafe {
         hand_out(out, || {
             let (device, recipe) = (given(device, "device")?, given(recipe, "recipe")?);
@@ -219,11 +221,11 @@ pub unsafe extern "C" fn ls_advantages(
     })
 }
 
-/// Loss, gradients and, as `outputs` (a sum of `LS_OUTPUT_…`) says, more, of a batch or a minibatch in the host's memory with its credit:
-/// for each update, with new `logp`. `coef` is dL/dlogp.
+/// Computes the gradients, and what `outputs` asks for (a sum of `LS_OUTPUT_…`), of a batch or minibatch in
+/// host memory with its credit. Call it for each update, with new `logp`. `coef` is dL/dlogp.
 ///
 /// # Safety
-/// As for `ls_advantages`. `ls_output_free` frees the result.
+/// As for `ls_advantages`. Free the result with `ls_output_free`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ls_loss(
     device: *const ls_device,
@@ -233,7 +235,7 @@ pub unsafe extern "C" fn ls_loss(
     outputs: u32,
     out: *mut *mut ls_output,
 ) -> ls_status {
-    // SAFETY: the caller's.
+    // SAFETY: the caller upholds it.
     enter(|| unsafe {
         hand_out(out, || {
             let mut made = ls_output::default();
@@ -243,11 +245,11 @@ pub unsafe extern "C" fn ls_loss(
     })
 }
 
-/// As `ls_loss`, into the result of an earlier call, whose memory is used again; arrays that were read from it are gone. After a failure
-/// it holds nothing that is of use, and can be used again.
+/// Like `ls_loss`, but overwrites the result of an earlier call and reuses its memory. Arrays read from it
+/// before become invalid. After a failure its contents are unspecified; it can be used again.
 ///
 /// # Safety
-/// As for `ls_loss`; `out` is null or open, and nobody else uses it.
+/// As for `ls_loss`; `out` is null, or an open loss that nobody else uses.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ls_loss_into(
     device: *const ls_device,
@@ -257,7 +259,7 @@ pub unsafe extern "C" fn ls_loss_into(
     outputs: u32,
     out: *mut ls_output,
 ) -> ls_status {
-    // SAFETY: the caller's.
+    // SAFETY: the caller upholds it.
     enter(|| unsafe { into(device, recipe, rollouts, credit, outputs, given_mut(out, "out")?) })
 }
 
@@ -271,7 +273,7 @@ unsafe fn into(
     flags: u32,
     out: &mut ls_output,
 ) -> Result<(), Refusal> {
-    // SAFETY: the caller's.
+    // SAFETY: the caller upholds it.
     unsafe {
         let (device, recipe) = (given(device, "device")?, given(recipe, "recipe")?);
         let (rollouts, credit) = (ls_rollouts::read(rollouts)?, given(credit, "credit")?);
@@ -285,10 +287,11 @@ unsafe fn into(
     }
 }
 
-/// Both calls with all results, for who updates once a batch; on a GPU one upload of the columns and one download of the results.
+/// Runs both calls with all results, for one update per batch. On a GPU the columns are uploaded once and the
+/// results downloaded once.
 ///
 /// # Safety
-/// As for `ls_advantages`, twice.
+/// As for `ls_advantages`, for both results.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ls_step(
     device: *const ls_device,
@@ -297,7 +300,7 @@ pub unsafe extern "C" fn ls_step(
     credit: *mut *mut ls_credit,
     output: *mut *mut ls_output,
 ) -> ls_status {
-    // SAFETY: the caller's.
+    // SAFETY: the caller upholds it.
     enter(|| unsafe {
         let (to_credit, to_output) = (given_mut(credit, "credit")?, given_mut(output, "output")?);
         (*to_credit, *to_output) = (std::ptr::null_mut(), std::ptr::null_mut());
@@ -311,59 +314,64 @@ pub unsafe extern "C" fn ls_step(
     })
 }
 
-/// A credit of one's own advantages, or of a minibatch's part of another's arrays, copied from the host's memory.
+/// Makes a credit from the caller's advantages, or from a minibatch's part of another credit's arrays; copies
+/// the arrays from host memory.
 ///
 /// # Safety
-/// `views` is null or as long as its first field says, its arrays as long as said; `out` as for `ls_advantages`.
+/// `views` is null or as long as its first field states, its arrays as long as stated; `out` as for
+/// `ls_advantages`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ls_credit_new(views: *const ls_credit_views, out: *mut *mut ls_credit) -> ls_status {
-    // SAFETY: the caller's.
+    // SAFETY: the caller upholds it.
     enter(|| unsafe { hand_out(out, || Ok(ls_credit { own: ls_credit_views::read(views)? })) })
 }
 
-/// An array of a credit: `advantage` (`[S]`, or `[N]` where `ls_recipe_per_token`), `returns`, `loss_mask` and `weights` (`[N]`), `keep`
-/// (`[S]`), `mean`, `std`, `counted`, `status` and `pivot` (`[G]`), `role_values` (`[P]`). `LS_STATUS_ABSENT` where the recipe makes none.
+/// Writes one array of a credit: `advantage` (`[S]`, or `[N]` if `ls_recipe_per_token`), `returns`,
+/// `loss_mask` and `weights` (`[N]`), `keep` (`[S]`), `mean`, `std`, `counted`, `status` and `pivot` (`[G]`),
+/// `role_values` (`[P]`). `LS_STATUS_ABSENT` if the recipe does not make it.
 ///
 /// # Safety
-/// `credit` is null or open; `name` is null or ends with a 0; `out` is null or that of an `ls_array`.
+/// `credit` is null or open; `name` is null or a 0-terminated string; `out` is null or points to an
+/// `ls_array`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ls_credit_array(
     credit: *const ls_credit,
     name: *const c_char,
     out: *mut ls_array,
 ) -> ls_status {
-    // SAFETY: the caller's.
+    // SAFETY: the caller upholds it.
     enter(|| unsafe { given(credit, "credit")?.arrays().find(name, out) })
 }
 
-/// Writes the arrays that a credit has, at most `capacity` of them, and returns how many there are; 0 for a null.
+/// Writes at most `capacity` of a credit's arrays, and returns how many there are; 0 if `credit` is null.
 ///
 /// # Safety
-/// `credit` is null or open; `out` has room for `capacity` entries, or both are null and 0.
+/// `credit` is null or open; `out` has room for `capacity` entries, or `out` is null and `capacity` 0.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ls_credit_arrays(
     credit: *const ls_credit,
     out: *mut ls_array,
     capacity: usize,
 ) -> usize {
-    // SAFETY: the caller's.
+    // SAFETY: the caller upholds it.
     enter_or(0, || unsafe { list(given(credit, "credit")?.arrays().0, out, capacity, "out") })
 }
 
-/// Frees a credit; null is nothing.
+/// Frees a credit; does nothing if it is null.
 ///
 /// # Safety
-/// `credit` is null, or an open credit that nothing uses.
+/// `credit` is null, or an open credit that is not in use.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ls_credit_free(credit: *mut ls_credit) {
-    // SAFETY: the caller's.
+    // SAFETY: the caller upholds it.
     unsafe { take_back(credit) }
 }
 
-/// An array of a loss: `coef` (dL/dlogp, `[N]`), `loss` (`[1]`), `row_loss` (`[S]`), `token_loss` (`[N]`), `counts` (live tokens, sequences
-/// with a live token, sequences), `metrics` (`ls_metric_name_at`), `entropy_coef` (dL/dH, `[N]`), `entropy_loss` and `entropy` (`[1]`),
-/// `value_gradient` (dL/dV, `[N]`), `value_loss` (`[1]`), `value_row_loss` (`[S]`), `value_token_loss` (`[N]`), `value_clip_fraction`
-/// (`[1]`). `LS_STATUS_ABSENT` where the recipe makes none, or nobody asked for it.
+/// Writes one array of a loss: `coef` (dL/dlogp, `[N]`), `loss` (`[1]`), `row_loss` (`[S]`), `token_loss`
+/// (`[N]`), `counts` (live tokens, sequences with a live token, sequences), `metrics` (`ls_metric_name_at`),
+/// `entropy_coef` (dL/dH, `[N]`), `entropy_loss` and `entropy` (`[1]`), `value_gradient` (dL/dV, `[N]`),
+/// `value_loss` (`[1]`), `value_row_loss` (`[S]`), `value_token_loss` (`[N]`), `value_clip_fraction` (`[1]`).
+/// `LS_STATUS_ABSENT` if the recipe does not make it or `outputs` did not ask for it.
 ///
 /// # Safety
 /// As for `ls_credit_array`.
@@ -373,11 +381,11 @@ pub unsafe extern "C" fn ls_output_array(
     name: *const c_char,
     out: *mut ls_array,
 ) -> ls_status {
-    // SAFETY: the caller's.
+    // SAFETY: the caller upholds it.
     enter(|| unsafe { given(output, "output")?.arrays().find(name, out) })
 }
 
-/// Writes the arrays that a loss has, at most `capacity` of them, and returns how many there are; 0 for a null.
+/// Writes at most `capacity` of a loss's arrays, and returns how many there are; 0 if `output` is null.
 ///
 /// # Safety
 /// As for `ls_credit_arrays`.
@@ -387,16 +395,16 @@ pub unsafe extern "C" fn ls_output_arrays(
     out: *mut ls_array,
     capacity: usize,
 ) -> usize {
-    // SAFETY: the caller's.
+    // SAFETY: the caller upholds it.
     enter_or(0, || unsafe { list(given(output, "output")?.arrays().0, out, capacity, "out") })
 }
 
-/// Frees a loss; null is nothing.
+/// Frees a loss; does nothing if it is null.
 ///
 /// # Safety
-/// `output` is null, or an open loss that nothing uses.
+/// `output` is null, or an open loss that is not in use.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ls_output_free(output: *mut ls_output) {
-    // SAFETY: the caller's.
+    // SAFETY: the caller upholds it.
     unsafe { take_back(output) }
 }

@@ -6,30 +6,31 @@ use std::ffi::{CStr, CString, c_char};
 use std::mem::MaybeUninit;
 use std::sync::{Mutex, OnceLock, PoisonError};
 
-/// A name of Lockstep's own as C's text, which stays for good; there are as many as the library has names.
+/// Returns one of Lockstep's own names as a C string that is never freed. The library has a fixed set of
+/// names, so memory is bounded.
 pub(crate) fn forever(name: &'static str) -> *const c_char {
     static NAMES: OnceLock<Mutex<HashMap<&'static str, CString>>> = OnceLock::new();
     let mut names = NAMES.get_or_init(Mutex::default).lock().unwrap_or_else(PoisonError::into_inner);
     names.entry(name).or_insert_with(|| c_string(name)).as_ptr()
 }
 
-/// What a pointer points to.
+/// Returns a shared reference to what a pointer points to.
 ///
 /// # Safety
-/// It is null, misaligned, or that of a `T` which nobody writes for `'a`.
+/// `pointer` is null, misaligned, or points to a `T` that nobody writes during `'a`.
 pub(crate) unsafe fn given<'a, T>(pointer: *const T, argument: &str) -> Result<&'a T, Refusal> {
     aligned(pointer, argument)?;
-    // SAFETY: the caller's.
+    // SAFETY: the caller upholds it.
     Ok(unsafe { &*pointer })
 }
 
-/// What a pointer points to, to be written.
+/// Returns a mutable reference to what a pointer points to.
 ///
 /// # Safety
-/// It is null, misaligned, or that of a `T` which nobody else uses for `'a`.
+/// `pointer` is null, misaligned, or points to a `T` that nobody else uses during `'a`.
 pub(crate) unsafe fn given_mut<'a, T>(pointer: *mut T, argument: &str) -> Result<&'a mut T, Refusal> {
     aligned(pointer, argument)?;
-    // SAFETY: the caller's.
+    // SAFETY: the caller upholds it.
     Ok(unsafe { &mut *pointer })
 }
 
@@ -44,18 +45,18 @@ pub(crate) fn aligned<T>(pointer: *const T, argument: &str) -> Result<(), Refusa
     }
 }
 
-/// An array that must be there.
+/// Returns a required array in host memory as a slice.
 ///
 /// # Safety
-/// It is null, misaligned, or has so many elements, which nobody writes for `'a`.
+/// `data` is null, misaligned, or has `len` elements that nobody writes during `'a`.
 pub(crate) unsafe fn host<'a, T>(data: *const T, len: usize, argument: &str) -> Result<&'a [T], Refusal> {
     aligned(data, argument)?;
     within::<T>(len, argument)?;
-    // SAFETY: the caller's; aligned, and within the largest possible size.
+    // SAFETY: the caller upholds it; aligned, and within the largest possible size.
     Ok(unsafe { std::slice::from_raw_parts(data, len) })
 }
 
-/// Whether memory can have so many elements.
+/// Checks that `len` elements fit into the address space.
 pub(crate) fn within<T>(len: usize, argument: &str) -> Result<(), Refusal> {
     if len > isize::MAX as usize / size_of::<T>() {
         return Err(Refusal::new(
@@ -67,22 +68,22 @@ pub(crate) fn within<T>(len: usize, argument: &str) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// A text that ends with 0.
+/// Returns a 0-terminated string.
 ///
 /// # Safety
-/// It is null, or ends with a 0 and is written by nobody for `'a`.
+/// `pointer` is null, or a 0-terminated string that nobody writes during `'a`.
 pub(crate) unsafe fn text<'a>(pointer: *const c_char, argument: &str) -> Result<&'a str, Refusal> {
     if pointer.is_null() {
         return Err(Refusal::null(argument));
     }
-    // SAFETY: the caller's.
+    // SAFETY: the caller upholds it.
     let bytes = unsafe { CStr::from_ptr(pointer) };
     bytes.to_str().map_err(|error| {
         Refusal::new(ls_status::Argument, argument, "is no UTF-8 text").at(error.valid_up_to())
     })
 }
 
-/// Makes a handle of a value.
+/// Makes a handle that owns a value.
 ///
 /// # Safety
 /// As for [`given_mut`].
@@ -90,28 +91,28 @@ pub(crate) unsafe fn hand_out<T>(
     out: *mut *mut T,
     make: impl FnOnce() -> Result<T, Refusal>,
 ) -> Result<(), Refusal> {
-    // SAFETY: the caller's.
+    // SAFETY: the caller upholds it.
     let out = unsafe { given_mut(out, "out")? };
     *out = std::ptr::null_mut();
     *out = Box::into_raw(Box::new(make()?));
     Ok(())
 }
 
-/// Takes a handle back.
+/// Frees a handle.
 ///
 /// # Safety
-/// It is null, or of [`hand_out`] and not taken back before.
+/// `handle` is null, or comes from [`hand_out`] and has not been freed.
 pub(crate) unsafe fn take_back<T>(handle: *mut T) {
     if !handle.is_null() {
         crate::error::enter(|| {
-            // SAFETY: the caller's.
+            // SAFETY: the caller upholds it.
             drop(unsafe { Box::from_raw(handle) });
             Ok(())
         });
     }
 }
 
-/// Writes as many of `values` as there is room for, and says how many there are.
+/// Writes as many of `values` as fit, and returns how many there are.
 ///
 /// # Safety
 /// `out` is null, or has room for `capacity` values.
@@ -125,43 +126,43 @@ pub(crate) unsafe fn list<T>(
     if capacity > 0 {
         aligned(out, argument)?;
         for (place, value) in values.into_iter().take(capacity).enumerate() {
-            // SAFETY: below the capacity.
+            // SAFETY: `place` is below the capacity.
             unsafe { out.add(place).write(value) };
         }
     }
     Ok(count)
 }
 
-/// A struct that begins with its size as the caller's header has it.
+/// A struct that begins with its size in the caller's version of the header.
 ///
 /// # Safety
-/// Implementers are `repr(C)`, begin with a `u32` that is the size, and are valid with any bytes.
+/// Implementers are `repr(C)`, begin with a `u32` that holds the size, and are valid for any bytes.
 pub(crate) unsafe trait Sized32: Copy {}
 
-/// Such a struct: what an older caller does not have is 0; what a newer caller has more must be.
+/// Reads such a struct: fields that an older caller lacks are 0; extra fields of a newer caller must be 0.
 ///
 /// # Safety
-/// `from` is null, misaligned, or has as many bytes as its first field says.
+/// `from` is null, misaligned, or has as many bytes as its first field states.
 pub(crate) unsafe fn sized<T: Sized32>(from: *const T, argument: &str) -> Result<T, Refusal> {
     aligned(from, argument)?;
     let own = size_of::<T>();
-    // SAFETY: aligned and not null; it begins with its size.
+    // SAFETY: aligned and not null; the struct begins with its size.
     let size = unsafe { from.cast::<u32>().read() } as usize;
-    // Far larger than any version's struct: its size was not set.
+    // Far larger than the struct of any version: the caller did not set the size.
     if !(16..=1 << 16).contains(&size) {
         let says = format!("has size {size}: expected its sizeof, {own} in this version");
         return Err(Refusal::new(ls_status::Argument, argument, says));
     }
     let mut to = MaybeUninit::<T>::zeroed();
-    // SAFETY: the caller's; no longer than either struct.
+    // SAFETY: the caller upholds it; no longer than either struct.
     unsafe { to.as_mut_ptr().cast::<u8>().copy_from_nonoverlapping(from.cast(), size.min(own)) };
     for at in own..size {
-        // SAFETY: below the caller's size.
+        // SAFETY: `at` is below the caller's size.
         if unsafe { *from.cast::<u8>().add(at) } != 0 {
             let says = format!("has a field at byte {at} that this version of the library does not know");
             return Err(Refusal::new(ls_status::Argument, argument, says));
         }
     }
-    // SAFETY: valid with any bytes.
+    // SAFETY: valid for any bytes.
     Ok(unsafe { to.assume_init() })
 }

@@ -1,6 +1,8 @@
-/* Reads batches, calls everything on a device, writes every array that comes back: `batches DEVICE <in >out`. tests/c_abi.rs makes the one and
-   compares the other. Numbers are the machine's own. In: name of the recipe, number of columns, each with its number, length and bytes. Out:
-   name, element, length, bytes. A text is its length and its bytes; other numbers than lengths have 32 bits, lengths have 64. */
+/* Reads batches, runs every call on a device, and writes every array that comes back:
+   `batches DEVICE <in >out`. tests/c_abi.rs makes the input and checks the output. Numbers are in the machine's
+   own format. In: the recipe's name and the number of columns, then each column's number, length and bytes. Out:
+   name, element type, length, bytes. A string is its length and its bytes. Lengths of arrays have 64 bits, all
+   other numbers 32. */
 #include "../examples/driver.h"
 #include "lockstep.h"
 
@@ -35,13 +37,13 @@ static void say(const char *call, const char *name, ls_element element, const vo
     if (len > 0) fwrite(data, SIZES[element], len, stdout);
 }
 
-/* Any column's place in ls_rollouts. */
+/* The span of a column in ls_rollouts, for any element type. */
 struct place {
     const void *data;
     size_t len;
 };
 
-/* Exact sums of the loss, through bytes and limbs and merged with those of no rows, are what they were. */
+/* The totals of the loss survive bytes, limbs and a merge with the totals of no rows unchanged. */
 static void totals_of(const ls_output *output) {
     ls_totals *of, *none, *again;
     static unsigned char bytes[LS_TOTALS_BYTES], others[LS_TOTALS_BYTES];
@@ -86,7 +88,7 @@ static void write_output(const char *call, const ls_output *output) {
     for (size_t i = 0; i < count; i++) say(call, arrays[i].name, arrays[i].element, arrays[i].data, arrays[i].len);
 }
 
-/* A plan of this very batch over the device's memory. */
+/* A plan of exactly this batch's size, over device memory. */
 static void run_plan(const char *call, const struct driver *driver, const ls_device *device, const ls_recipe *recipe,
                      const ls_rollouts *host, uint32_t calls, const ls_credit *credit) {
     ls_column column;
@@ -179,7 +181,7 @@ int main(int argc, char **argv) {
             need(ls_column_at(read_number(4), &column), "column");
             struct place place = {.len = read_number(8)};
             const size_t bytes = place.len * SIZES[column.element];
-            /* Of this very size, so that a sanitizer sees one byte too far. */
+            /* Allocated at exactly this size, so that a sanitizer catches an access one byte past the end. */
             held[holds] = malloc(bytes > 0 ? bytes : 1);
             if (!read_bytes(held[holds], bytes)) need(LS_STATUS_PANIC, column.name);
             place.data = held[holds++];

@@ -1,7 +1,6 @@
-//! The interface as programs in C and C++ see it: installed by install.sh, built by the system's compiler.
-//!
-//! `LOCKSTEP_CFLAGS` has more flags (a sanitizer), `LOCKSTEP_REQUIRE` a GPU's backend on whose device the batches run besides the CPU:
-//! capi/test.sh sets both.
+//! The interface as C and C++ programs use it: installed by install.sh, compiled by the system's compiler.
+//! `LOCKSTEP_CFLAGS` adds compiler flags (a sanitizer); `LOCKSTEP_REQUIRE` names a GPU backend on which the
+//! batches run besides the CPU. capi/test.sh sets both.
 
 use lockstep::columns::Column;
 use lockstep::core::ragged::Out;
@@ -19,7 +18,7 @@ use std::{env, fs, thread};
 
 const FOLDER: &str = env!("CARGO_MANIFEST_DIR");
 
-/// Where everything is installed.
+/// The folder that everything is installed to.
 fn prefix() -> &'static Path {
     static PREFIX: OnceLock<PathBuf> = OnceLock::new();
     PREFIX.get_or_init(|| {
@@ -40,7 +39,7 @@ fn succeeded(command: &mut Command) -> Output {
     output
 }
 
-/// Builds a source of this folder as C or C++.
+/// Builds a source file of this folder as C or C++.
 fn built(source: &str) -> PathBuf {
     let (prefix, source) = (prefix(), Path::new(source));
     let is_c = source.extension().is_some_and(|ending| ending == "c");
@@ -63,10 +62,10 @@ fn bytes<T: ColumnElement>(values: &[T]) -> Vec<u8> {
     unsafe { std::slice::from_raw_parts(values.as_ptr().cast::<u8>(), size_of_val(values)) }.to_vec()
 }
 
-/// Name, element and bytes of the arrays that come back, in order.
+/// Name, element type and bytes of the returned arrays, in order.
 type Arrays = Vec<(String, Element, Vec<u8>)>;
 
-/// Adds an array that is there.
+/// Adds an array, unless it is empty.
 fn say<T: ColumnElement>(to: &mut Arrays, call: &str, name: &str, values: &[T]) {
     if !values.is_empty() {
         to.push((format!("{call}.{name}"), T::ELEMENT, bytes(values)));
@@ -116,7 +115,7 @@ fn say_loss(to: &mut Arrays, call: &str, loss: &Loss) {
     }
 }
 
-/// What a plan leaves in its workspace, in Rust on the CPU.
+/// The results that a plan leaves in its workspace, computed in Rust on the CPU.
 fn say_plan(to: &mut Arrays, call: &str, recipe: &Recipe, rollouts: &Rollouts<'_>, credit: Option<&Credit>) {
     let (queue, batch) = (Device::cpu().queue().unwrap(), rollouts.batch().unwrap());
     let size = Capacity { tokens: batch.tokens(), sequences: batch.sequences(), groups: batch.groups() };
@@ -134,7 +133,7 @@ fn say_plan(to: &mut Arrays, call: &str, recipe: &Recipe, rollouts: &Rollouts<'_
         weights: credit.weights.as_deref().map(view),
         returns: (!credit.returns.is_empty()).then(|| view(&credit.returns)),
     });
-    // SAFETY: all of it is there until the end, and the workspace is nobody else's.
+    // SAFETY: all memory outlives the run, and nobody else uses the workspace.
     unsafe {
         let into = Out::from_raw(workspace.as_ptr(), workspace.len());
         plan.enqueue_checked(&queue, &columns.views(), credit.as_ref(), (into, None)).unwrap();
@@ -156,7 +155,7 @@ fn say_plan(to: &mut Arrays, call: &str, recipe: &Recipe, rollouts: &Rollouts<'_
     }
 }
 
-/// What tests/batches.c must write of a batch.
+/// The output expected of tests/batches.c for a batch.
 fn expected(recipe: &Recipe, rollouts: &Rollouts<'_>) -> Arrays {
     let (cpu, mut to) = (Device::cpu(), Arrays::new());
     let (credit, loss) = recipe.step(&cpu, rollouts).unwrap_or_else(|e| panic!("{}: {e}", recipe.name));
@@ -177,7 +176,7 @@ fn expected(recipe: &Recipe, rollouts: &Rollouts<'_>) -> Arrays {
     to
 }
 
-/// A batch as tests/batches.c reads it.
+/// Encodes a batch as tests/batches.c reads it.
 fn batch(name: &str, rollouts: &RolloutsBuf) -> Vec<u8> {
     let (mut columns, mut count) = (Vec::new(), 0_u32);
     macro_rules! each {
@@ -194,7 +193,7 @@ fn batch(name: &str, rollouts: &RolloutsBuf) -> Vec<u8> {
     [&(name.len() as u32).to_ne_bytes(), name.as_bytes(), &count.to_ne_bytes(), &columns].concat()
 }
 
-/// What tests/batches.c wrote.
+/// Parses the output of tests/batches.c.
 fn written(mut bytes: &[u8]) -> Arrays {
     let mut arrays = Arrays::new();
     let mut take = |count: usize| {
@@ -216,7 +215,7 @@ fn written(mut bytes: &[u8]) -> Arrays {
     }
 }
 
-/// A program with its input.
+/// Runs a program on its input.
 fn fed(program: &Path, arguments: &[&str], input: Vec<u8>) -> Vec<u8> {
     let mut command = Command::new(program);
     let mut child = command.args(arguments).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
@@ -241,7 +240,8 @@ fn every_recipe_gives_rusts_bytes() {
     let program = built("tests/batches.c");
     let sizes = [(8, 64), (13, 230)];
     for device in devices() {
-        // Each on its own, so that a failure says which; a device's batches are few, for an emulator is slow.
+        // Each batch runs on its own, so that a failure names it. A GPU gets few batches, because an emulator
+        // is slow.
         let seeds = if device == "cpu" { 1..=2 } else { 1..=1 };
         let (mut input, mut want, mut of) = (Vec::new(), Arrays::new(), Vec::new());
         for (seed, name) in seeds.flat_map(|seed| recipe::names().iter().map(move |name| (seed, name))) {
@@ -271,7 +271,7 @@ fn every_recipe_gives_rusts_bytes() {
     }
 }
 
-/// What the examples must print.
+/// The examples' expected output.
 fn printed() -> String {
     let logp_old = [-0.5_f32, -1.0, -0.25, -2.0, -0.375, -0.875, -1.125, -0.5, -0.625, -0.125];
     let (device, recipe) = (Device::cpu(), Recipe::named("dapo").unwrap());
@@ -306,7 +306,7 @@ fn examples_print_rusts_bits() {
     }
 }
 
-/// The README's example, between its fences.
+/// Extracts the README's example from its code fences.
 #[test]
 fn the_readme_compiles_and_runs() {
     let readme = fs::read_to_string(format!("{FOLDER}/README.md")).unwrap();
@@ -333,7 +333,7 @@ fn wrong_calls_are_statuses() {
     assert!(said.ends_with(" wrong calls, each a status\n"), "{said}");
 }
 
-/// Every column lies where the library says, and C++ has every entry.
+/// Every column lies at the offset that the library reports, and the C++ wrapper covers every entry point.
 #[test]
 fn columns_lie_where_the_library_says() {
     let columns: String = Column::ALL.iter().map(|column| format!("COLUMN({})\n", column.name())).collect();

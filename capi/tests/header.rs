@@ -1,17 +1,21 @@
-//! `include/lockstep.h` is what cbindgen makes of the sources; `LOCKSTEP_WRITE=1` writes it.
+//! `include/lockstep.h` equals what cbindgen generates from the sources; `LOCKSTEP_WRITE=1` rewrites it.
 
 use lockstep::Column;
 use std::fmt::Write as _;
 use std::path::Path;
 
-/// The sources whose items the header has, in its order.
+/// The source files that the header is generated from, in its order.
 const SOURCES: [&str; 7] = ["error", "columns", "device", "recipe", "results", "plan", "totals"];
 
-/// The columns as the struct that `columns.rs` makes by a macro, which cbindgen does not read.
+/// Writes the struct of columns out in full: `columns.rs` defines it by a macro, which cbindgen does not
+/// expand.
 fn columns() -> String {
     let mut out = String::from(
-        "/// Columns of a batch; those that a recipe does not read may be left out: a null `data`. All zero but `size` is none.\n\
-         #[repr(C)]\npub struct ls_rollouts {\n    /// `sizeof(ls_rollouts)`.\n    pub size: u32,\n    /// 0.\n    pub reserved: u32,\n",
+        "/// The columns of a batch. Leave out a column that the recipe does not read: a null `data`. A \
+         struct\n\
+         /// that is all zero except `size` has no columns.\n\
+         #[repr(C)]\npub struct ls_rollouts {\n    /// `sizeof(ls_rollouts)`.\n    pub size: u32,\n\
+         \x20   /// 0.\n    pub reserved: u32,\n",
     );
     for column in Column::ALL {
         let (name, element, shape) = (column.name(), column.element().name(), column.shape().name());
@@ -46,7 +50,8 @@ fn the_header_is_what_cbindgen_writes() {
     let differs = committed.lines().zip(made.lines()).position(|(committed, made)| committed != made);
     assert!(
         committed == made,
-        "include/lockstep.h differs from line {}: LOCKSTEP_WRITE=1 cargo test -p lockstep-capi --test header writes it",
+        "include/lockstep.h differs from line {}: \
+         LOCKSTEP_WRITE=1 cargo test -p lockstep-capi --test header writes it",
         differs.map_or(committed.lines().count().min(made.lines().count()), |line| line) + 1
     );
 }

@@ -1,4 +1,4 @@
-/* `columns.inc` has COLUMN(name) for every column; the library says where each lies. */
+/* Compares the offset of each COLUMN(name) of `columns.inc` with the one that the library reports. */
 #include <stdio.h>
 #include <string.h>
 

@@ -1,4 +1,4 @@
-// Every part of lockstep.hpp, against the same through the other way.
+// Checks every part of lockstep.hpp against another route to the same result.
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -62,7 +62,7 @@ int main() {
     must(same(credit.advantage(), both.first.advantage()) && credit.arrays().size() >= 4 && once.arrays().size() == 6, "arrays");
     must(credit.array<float>("returns").empty(), "an array that is not there");
 
-    // A credit of one's own.
+    // A credit built from the caller's arrays.
     lockstep::credit_views views;
     const auto own = credit.advantage(), weights = credit.array<float>("weights");
     const auto mask = credit.array<std::uint8_t>("loss_mask");
@@ -71,7 +71,7 @@ int main() {
     views.weights = lockstep::view(weights);
     must(same(recipe.loss(device, rollouts, lockstep::credit(views)).coef(), once.coef()), "a credit of one's own");
 
-    // A plan on the CPU, whose memory is the host's.
+    // A plan on the CPU, which uses host memory.
     const lockstep::plan plan(recipe, lockstep::plan_options(10, 4, 2));
     std::vector<double> workspace(plan.workspace_bytes() / sizeof(double) + 1);
     const auto bytes = workspace.size() * sizeof(double);

@@ -1,4 +1,5 @@
-/* Every entry with nulls, wrong sizes, lengths, offsets, names and values: each is a status with a message, and none is a crash. */
+/* Calls every entry point with nulls and invalid sizes, lengths, offsets, names and values. Each call must return
+   a status with a message, and none may crash. */
 #include <math.h>
 #include <pthread.h>
 #include <stdio.h>
@@ -20,9 +21,9 @@ static void refused(int line, ls_status got, ls_status want, const char *argumen
            argument ? argument : "none", (long long)ls_last_error_index(), (long long)index, ls_last_error());
 }
 
-/* The status, the argument (null: none's fault), the index (-1: none), and a part of the message. */
+/* Expects a status, an argument (null: none), an index (-1: none) and a part of the message. */
 #define REFUSED(call, status, argument, index, part) refused(__LINE__, call, LS_STATUS_##status, argument, index, part)
-/* Of an entry without a status. */
+/* The same for an entry point that returns no status. */
 #define NOTHING(none, argument) refused(__LINE__, (none) ? LS_STATUS_POINTER : LS_STATUS_OK, LS_STATUS_POINTER, argument, -1, "null")
 #define FINE(call) fine(__LINE__, call)
 
@@ -51,7 +52,7 @@ static void *other_thread(void *unused) {
     return (void *)(size_t)(strlen(ls_last_error()) == 0 && ls_last_error_argument() == NULL && ls_last_error_index() == -1);
 }
 
-/* An address that is aligned for nothing. */
+/* An address that is misaligned for every type larger than a byte. */
 #define CROOKED(type) ((type)(void *)((char *)crooked + 1))
 static double crooked[64];
 
@@ -97,7 +98,7 @@ static void devices(void) {
     NOTHING(ls_device_describe(NULL) == NULL, "device");
 }
 
-/* The structs that begin with their size, and every column's place in the largest of them. */
+/* The structs that begin with their size, and every column's span in the largest of them. */
 static void columns(const ls_device *device, const ls_recipe *recipe) {
     ls_credit *credit;
     ls_column column;
@@ -111,13 +112,13 @@ static void columns(const ls_device *device, const ls_recipe *recipe) {
         rollouts.size = sizes[i];
         REFUSED(ls_advantages(device, recipe, &rollouts, &credit), ARGUMENT, "rollouts", -1, "sizeof");
     }
-    /* A newer caller's struct is taken where what it has more is not used. */
+    /* A newer caller's struct is accepted if its extra fields are 0. */
     newer.known.size = sizeof newer;
     FINE(ls_advantages(device, recipe, &newer.known, &credit));
     ls_credit_free(credit);
     newer.more = 1;
     REFUSED(ls_advantages(device, recipe, &newer.known, &credit), ARGUMENT, "rollouts", -1, "does not know");
-    /* An older caller's lacks the last columns. */
+    /* An older caller's struct lacks the last columns. */
     FINE(ls_column_at(10, &column));
     rollouts = batch();
     rollouts.size = column.offset;
@@ -184,7 +185,7 @@ static void values(const ls_device *device, const ls_recipe *recipe, const ls_cr
     REFUSED(ls_loss_into(device, recipe, &rollouts, credit, 0, output), ARGUMENT, "logp", 4, "0.5");
     bad[4] = NAN;
     REFUSED(ls_loss_into(device, recipe, &rollouts, credit, 0, output), ARGUMENT, "logp", 4, "NaN");
-    /* What a failure left holds nothing, and is used again. */
+    /* After a failure the result is empty and can be reused. */
     if (ls_output_arrays(output, NULL, 0) > 1) failures++;
     bad[4] = LOGP[4];
     FINE(ls_loss_into(device, recipe, &rollouts, credit, 0, output));

@@ -220,8 +220,8 @@ impl fmt::Display for Report {
         writeln!(f, "digest  {} ({cases} cases, {values} values)", self.digest)?;
         writeln!(
             f,
-            "random  {random} cases of each of {} ops from seed {seed}; corpus repeated {repeats} times on {streams} \
-             threads at once",
+            "random  {random} cases of each of {} ops from seed {seed}; corpus repeated {repeats} times on \
+             {streams} threads at once",
             OPS.len()
         )?;
         if self.digest != self.published {

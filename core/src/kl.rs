@@ -265,7 +265,8 @@ pub struct KlDivergence<'a> {
     pub row_alarm: Out<'a, u32>,
 }
 
-crate::kernel_args!(unsafe KlDivergence<'_> { cu_seqlens, loss_mask, logp, logp_ref, kl, value, gradient, row_sum, row_alarm });
+crate::kernel_args!(unsafe KlDivergence<'_> { cu_seqlens, loss_mask, logp, logp_ref, kl, value, gradient,
+    row_sum, row_alarm });
 
 impl KlDivergence<'_> {
     #[inline(always)]
@@ -302,7 +303,8 @@ impl Kernel for KlDivergence<'_> {
 
     fn check_bounds(&self) -> Result<(), Error> {
         let (tokens, sequences) = self.cu_seqlens.sizes();
-        crate::lengths!(self; tokens => loss_mask, logp, logp_ref, value, gradient; sequences => row_sum, row_alarm);
+        crate::lengths!(self; tokens => loss_mask, logp, logp_ref, value, gradient;
+            sequences => row_sum, row_alarm);
         Ok(())
     }
 

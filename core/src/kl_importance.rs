@@ -61,7 +61,8 @@ pub struct KlImportance<'a> {
     pub row_alarm: Out<'a, u32>,
 }
 
-crate::kernel_args!(unsafe KlImportance<'_> { cu_seqlens, loss_mask, logp, logp_old, logp_ref, kl, guard, through_ratio, value, gradient, row_sum, row_alarm });
+crate::kernel_args!(unsafe KlImportance<'_> { cu_seqlens, loss_mask, logp, logp_old, logp_ref, kl, guard,
+    through_ratio, value, gradient, row_sum, row_alarm });
 
 impl KlImportance<'_> {
     /// Checks that clamps and guard are in their domain.
@@ -137,7 +138,8 @@ impl Kernel for KlImportance<'_> {
 
     fn check_bounds(&self) -> Result<(), Error> {
         let (tokens, sequences) = self.cu_seqlens.sizes();
-        crate::lengths!(self; tokens => loss_mask, logp, logp_old, logp_ref, value, gradient; sequences => row_sum, row_alarm);
+        crate::lengths!(self; tokens => loss_mask, logp, logp_old, logp_ref, value, gradient;
+            sequences => row_sum, row_alarm);
         Ok(())
     }
 

@@ -68,7 +68,9 @@ pub struct ValueLoss<'a> {
     pub row_alarm: Out<'a, u32>,
 }
 
-crate::kernel_args!(unsafe ValueLoss<'_> { cu_seqlens, loss_mask, values, values_old, returns, cliprange_value, huber_delta, weight, weight_from, gradient, token_loss, row_loss, row_clipped, row_tokens, row_alarm });
+crate::kernel_args!(unsafe ValueLoss<'_> { cu_seqlens, loss_mask, values, values_old, returns,
+    cliprange_value, huber_delta, weight, weight_from, gradient, token_loss, row_loss, row_clipped,
+    row_tokens, row_alarm });
 
 impl ValueLoss<'_> {
     /// Checks that the scalar parameters are in their domain and compatible with the arrays.
@@ -140,7 +142,8 @@ impl Kernel for ValueLoss<'_> {
 
     fn check_bounds(&self) -> Result<(), Error> {
         let (tokens, sequences) = self.cu_seqlens.sizes();
-        crate::lengths!(self; tokens => loss_mask, values, values_old, returns, gradient, token_loss; sequences => row_loss, row_clipped, row_tokens, row_alarm);
+        crate::lengths!(self; tokens => loss_mask, values, values_old, returns, gradient, token_loss;
+            sequences => row_loss, row_clipped, row_tokens, row_alarm);
         Ok(())
     }
 

@@ -53,7 +53,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     )?;
     let seconds = begun.elapsed().as_secs_f64();
     println!(
-        "{} lane-instructions in {seconds:.2} s: {:.0} million a second; {:.2} of the sectors of 32 bytes used",
+        "{} lane-instructions in {seconds:.2} s: {:.0} million a second; {:.2} of the sectors of 32 bytes \
+         used",
         counts.lane_instructions,
         counts.lane_instructions as f64 / seconds / 1e6,
         counts.efficiency(0),

@@ -155,7 +155,8 @@ impl FileReport {
             let (got, want) = (compared.got[at], compared.want[at]);
             let (relative, allowed) = (measured.of_largest, measured.of_allowed);
             let reason = format!(
-                "`{name}` differs by {relative:.1e} of the largest, worst at {at}: {got:e}, not {want:e} ({allowed:.1} times what is allowed)"
+                "`{name}` differs by {relative:.1e} of the largest, worst at {at}: {got:e}, not {want:e} \
+                 ({allowed:.1} times what is allowed)"
             );
             self.fail(case, &reason);
         }
@@ -215,7 +216,8 @@ impl fmt::Display for GoldenReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(
             f,
-            "largest error relative to the largest value of each array, allowed {GOLDEN:.0e} (and of an element, in parts of what it is allowed)"
+            "largest error relative to the largest value of each array, allowed {GOLDEN:.0e} (and of an \
+             element, in parts of what it is allowed)"
         )?;
         let width = self.files.iter().map(|file| file.file.len()).max().unwrap_or(0);
         for file in &self.files {
@@ -225,7 +227,8 @@ impl fmt::Display for GoldenReport {
         let sum = |number: fn(&FileReport) -> usize| self.files.iter().map(number).sum::<usize>();
         write!(
             f,
-            "{}: {} of {} files covered, {} agree; {} of {} cases agree, {} differ with a reason, {} are not yet possible",
+            "{}: {} of {} files covered, {} agree; {} of {} cases agree, {} differ with a reason, {} are not \
+             yet possible",
             if self.passed() { "pass" } else { "FAIL" },
             count(|file| file.source.is_some()),
             self.files.len(),

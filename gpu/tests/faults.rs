@@ -189,8 +189,8 @@ fn a_device_that_the_kernels_are_not_for() {
     let text = report.to_string();
     assert_eq!(
         text,
-        "HOST: this process, version 1.2\n  0: host 0, host_1, 1.0 GiB, 3 units\n  1: host 1, host_0, 1.0 GiB, 3 \
-         units: not usable: device 1 (host 1) is host_0: the kernels need host_1"
+        "HOST: this process, version 1.2\n  0: host 0, host_1, 1.0 GiB, 3 units\n  1: host 1, host_0, 1.0 \
+         GiB, 3 units: not usable: device 1 (host 1) is host_0: the kernels need host_1"
     );
 }
 

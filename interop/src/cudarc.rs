@@ -10,7 +10,8 @@
 //! let capacity = Capacity { tokens: 10, sequences: 4, groups: 2 };
 //! let plan = Recipe::named("dapo")?.plan_exactly(capacity, Calls::Both, Outputs::ALL)?;
 //!
-//! let (cu_seqlens, cu_groups) = (stream.clone_htod(&[0_u32, 3, 5, 7, 10])?, stream.clone_htod(&[0_u32, 2, 4])?);
+//! let cu_seqlens = stream.clone_htod(&[0_u32, 3, 5, 7, 10])?;
+//! let cu_groups = stream.clone_htod(&[0_u32, 2, 4])?;
 //! let rewards = stream.clone_htod(&[1.0_f32, 0.0, 0.0, 1.0])?;
 //! let logp = stream.clone_htod(&[-0.5_f32; 10])?;
 //! let mut workspace = stream.alloc_zeros::<u8>(plan.workspace_bytes())?;

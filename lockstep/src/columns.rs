@@ -3,54 +3,90 @@
 
 /// Calls `$with!` with the columns, as lines `name: type, Shape, "meaning and unit", "who has it";`.
 #[macro_export]
+// For rustfmt alone, which would move the second lines of strings: a `rustfmt::skip` that the compiler sees
+// hides the macro from imports in this crate.
+#[cfg_attr(any(), rustfmt::skip)]
 macro_rules! for_each_column {
     ($with:ident) => {
         $with! {
-            cu_seqlens: u32, SequenceOffsets, "sequence s holds tokens `cu_seqlens[s]..cu_seqlens[s+1]`", "batch";
-            cu_groups: u32, GroupOffsets, "group g holds sequences `cu_groups[g]..cu_groups[g+1]`: the responses to one prompt", "batch";
-            loss_mask: u8, Tokens, "0: the token takes no part (prompt, tool output, padding); absent: all do", "batch";
+            cu_seqlens: u32, SequenceOffsets, "sequence s holds tokens `cu_seqlens[s]..cu_seqlens[s+1]`",
+                "batch";
+            cu_groups: u32, GroupOffsets,
+                "group g holds sequences `cu_groups[g]..cu_groups[g+1]`: the responses to one prompt",
+                "batch";
+            loss_mask: u8, Tokens,
+                "0: the token takes no part (prompt, tool output, padding); absent: all do", "batch";
             tokens: u32, Tokens, "token ids", "tokenizer";
-            logp: f32, Tokens, "log-probability under the policy that is trained, in nats", "trainer, every update";
-            logp_old: f32, Tokens, "log-probability under the same policy when the update began", "trainer, once a batch";
-            logp_rollout: f32, Tokens, "log-probability that the engine reported when it sampled", "inference engine";
+            logp: f32, Tokens, "log-probability under the policy that is trained, in nats",
+                "trainer, every update";
+            logp_old: f32, Tokens, "log-probability under the same policy when the update began",
+                "trainer, once a batch";
+            logp_rollout: f32, Tokens, "log-probability that the engine reported when it sampled",
+                "inference engine";
             logp_ref: f32, Tokens, "log-probability under the frozen reference", "reference model";
-            logp_latest: f32, Tokens, "log-probability under the newest policy, where logp_old is an older one that made the data (ReMix)", "trainer";
-            logp_previous: f32, Tokens, "log-probability under the policy before the last update (ReMix's convex KL)", "trainer";
-            divergence: f32, Tokens, "divergence of the policy from logp_old's at the token, over the top k of the vocabulary, at least 0 (DPPO)", "trainer, from the logits";
+            logp_latest: f32, Tokens,
+                "log-probability under the newest policy, where logp_old is an older one that made the data \
+                 (ReMix)", "trainer";
+            logp_previous: f32, Tokens,
+                "log-probability under the policy before the last update (ReMix's convex KL)", "trainer";
+            divergence: f32, Tokens,
+                "divergence of the policy from logp_old's at the token, over the top k of the vocabulary, at \
+                 least 0 (DPPO)", "trainer, from the logits";
             log_ratio: f32, Tokens, "log-ratio made elsewhere, for ratio.level given", "caller";
-            entropy: f32, Tokens, "entropy of the policy's distribution at the token, in nats", "trainer, from the logits";
-            sum_p_squared: f32, Tokens, "sum over the vocabulary of squared probabilities", "trainer, from the logits";
+            entropy: f32, Tokens, "entropy of the policy's distribution at the token, in nats",
+                "trainer, from the logits";
+            sum_p_squared: f32, Tokens, "sum over the vocabulary of squared probabilities",
+                "trainer, from the logits";
             score_norm: f32, Tokens, "squared norm of the gradient of the token's log-probability", "trainer";
             rewards: f32, Sequences, "reward of each response; NaN: no score", "environment";
             token_rewards: f32, Tokens, "reward of each token", "environment or reward model";
-            reward_components: f32, Components, "K rewards of each response, one array of S after the other; NaN: no score", "environment";
+            reward_components: f32, Components,
+                "K rewards of each response, one array of S after the other; NaN: no score", "environment";
             reward_weights: f32, Kinds, "weight of each of the K rewards", "configuration";
             valid: u8, Sequences, "0: the response is left out of its group's statistics", "caller";
-            baseline: f32, Groups, "baseline of each prompt: the greedy response's reward (ReMax), a prior (V0.5), a tracked value (MSSR)", "caller";
-            baseline_weights: f32, Sequences, "weight of each response in its group's baseline (VCPO): ops::vcpo_weights makes them", "trainer";
-            outcome_weights: f32, Sequences, "weight of each response in the values of its prefix tree (TEMPO); absent: 1", "caller";
+            baseline: f32, Groups,
+                "baseline of each prompt: the greedy response's reward (ReMax), a prior (V0.5), a tracked \
+                 value (MSSR)", "caller";
+            baseline_weights: f32, Sequences,
+                "weight of each response in its group's baseline (VCPO): ops::vcpo_weights makes them",
+                "trainer";
+            outcome_weights: f32, Sequences,
+                "weight of each response in the values of its prefix tree (TEMPO); absent: 1", "caller";
             flawed: u8, Sequences, "not 0: the answer is right, its reasoning flawed (FAPO)", "judge";
-            reference: u32, Groups, "position in its group of the response that the others were compared with (BRPO)", "judge";
-            answer_class: u32, Sequences, "class of the answer: ops::reward::majority makes them (EVOL-RL)", "caller";
-            similarity: f32, Pairs, "similarity of every two responses of a group, row by row, group after group (EVOL-RL)", "embedding model";
+            reference: u32, Groups,
+                "position in its group of the response that the others were compared with (BRPO)", "judge";
+            answer_class: u32, Sequences, "class of the answer: ops::reward::majority makes them (EVOL-RL)",
+                "caller";
+            similarity: f32, Pairs,
+                "similarity of every two responses of a group, row by row, group after group (EVOL-RL)",
+                "embedding model";
             roles: u32, Sequences, "role that played the response (SPIRAL)", "environment";
-            role_values: f64, Roles, "moving average of each role's reward, as the last batch left it; absent: 0, as before the first", "state";
+            role_values: f64, Roles,
+                "moving average of each role's reward, as the last batch left it; absent: 0, as before the \
+                 first", "state";
             values: f32, Tokens, "value of each token by the critic that is trained", "critic, every update";
             values_old: f32, Tokens, "value of each token when the update began", "critic, once a batch";
             terminated: u8, Sequences, "not 0: the response came to its own end", "environment";
             truncated: u8, Sequences, "not 0: the response was cut and would have gone on", "environment";
             bootstrap: f32, Sequences, "value of what would follow a truncated response", "critic";
-            cu_turns: u32, TurnOffsets, "turn k holds tokens `cu_turns[k]..cu_turns[k+1]`; each sequence starts a turn (MARS)", "environment";
+            cu_turns: u32, TurnOffsets,
+                "turn k holds tokens `cu_turns[k]..cu_turns[k+1]`; each sequence starts a turn (MARS)",
+                "environment";
             turn_rewards: f32, Turns, "reward of each turn", "environment";
             turn_roles: u32, Turns, "role that played each turn", "environment";
-            cu_steps: u32, StepsOfSequences, "sequence s holds steps `cu_steps[s]..cu_steps[s+1]` (UI-S1)", "environment";
-            cu_step_tokens: u32, StepOffsets, "step k holds tokens `cu_step_tokens[k]..cu_step_tokens[k+1]`", "environment";
+            cu_steps: u32, StepsOfSequences, "sequence s holds steps `cu_steps[s]..cu_steps[s+1]` (UI-S1)",
+                "environment";
+            cu_step_tokens: u32, StepOffsets, "step k holds tokens `cu_step_tokens[k]..cu_step_tokens[k+1]`",
+                "environment";
             step_rewards: f32, Steps, "reward of each step", "environment";
             step_matches: u8, Steps, "not 0: the step is the expert's", "environment";
-            counts: u64, Three, "live tokens, sequences with a live token and sequences of the whole batch, where this is a part of it; absent: of this batch", "trainer";
+            counts: u64, Three,
+                "live tokens, sequences with a live token and sequences of the whole batch, where this is a \
+                 part of it; absent: of this batch", "trainer";
             seed: u64, One, "seed of what is chosen at random: another one for every call", "caller";
             step: u64, One, "number of the training step, from 0", "trainer";
-            difficulty: f32, Sequences, "how hard the response's prompt is, 0 to 1 (ROLL's weights)", "data set";
+            difficulty: f32, Sequences, "how hard the response's prompt is, 0 to 1 (ROLL's weights)",
+                "data set";
         }
     };
 }

@@ -58,7 +58,9 @@ macro_rules! rollouts {
             #[allow(unsafe_code)]
             pub unsafe fn from_raw(place: impl Fn(Column) -> Option<(*const c_void, usize)>) -> Views<'a> {
                 // SAFETY: upheld by the caller.
-                Views { $($name: place(Column::$name).map(|(at, len)| unsafe { In::from_raw(at.cast(), len) })),* }
+                Views {
+                    $($name: place(Column::$name).map(|(at, len)| unsafe { In::from_raw(at.cast(), len) })),*
+                }
             }
 
             /// Makes views of `columns` with `place`, which gets the host's bytes and returns their device
@@ -71,8 +73,9 @@ macro_rules! rollouts {
             ) -> Views<'a> {
                 Views {
                     $($name: rollouts.$name.filter(|_| columns.contains(Column::$name)).map(|values| {
+                        let at = place(bytemuck::cast_slice(values)).cast::<$own>();
                         // SAFETY: `place` returns the address of that many elements.
-                        unsafe { In::from_raw(place(bytemuck::cast_slice(values)).cast::<$own>(), values.len()) }
+                        unsafe { In::from_raw(at, values.len()) }
                     })),*
                 }
             }
@@ -238,7 +241,8 @@ impl<'a> Rollouts<'a> {
     ///
     /// ```
     /// use lockstep::Rollouts;
-    /// let rollouts = Rollouts { rewards: Some(&[1.0, 0.0, 0.5]), ..Rollouts::new(&[0, 2, 4, 5], &[0, 2, 3]) };
+    /// let batch = Rollouts::new(&[0, 2, 4, 5], &[0, 2, 3]);
+    /// let rollouts = Rollouts { rewards: Some(&[1.0, 0.0, 0.5]), ..batch };
     /// let (part, places) = rollouts.select(&[1])?;
     /// assert_eq!((part.rewards, part.cu_seqlens, places), (Some(vec![0.5]), Some(vec![0, 1]), vec![4]));
     /// # Ok::<(), lockstep::Error>(())

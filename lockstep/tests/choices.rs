@@ -201,7 +201,8 @@ fn a_kl_term_is_weighed_by_the_ratio_of_the_sequence() {
     let kl = |level: &str, gradient: &str, weighting: &str| {
         format!(
             "extends = \"trl_grpo\"\nratio.level = \"{level}\"\nratio.gradient = \"{gradient}\"\n\
-             kl = {{ estimator = \"k3\", coef = 0.1, importance_weighted = \"{weighting}\", ratio = \"policy\" }}\n"
+             kl = {{ estimator = \"k3\", coef = 0.1, importance_weighted = \"{weighting}\", \
+             ratio = \"policy\" }}\n"
         )
     };
     let of = |product: bool, weigh: &dyn Fn(&[f64], &[usize]) -> f64, logp: &[f64]| -> f64 {
@@ -237,7 +238,8 @@ fn a_kl_term_is_weighed_by_the_ratio_of_the_sequence() {
 fn a_kl_term_of_tokens_is_as_it_was_but_for_the_metric() {
     let kl = |ratio: &str| {
         format!(
-            "extends = \"trl\"\nkl = {{ estimator = \"k3\", coef = 0.1, importance_weighted = \"through_ratio\"{ratio} }}\n"
+            "extends = \"trl\"\nkl = {{ estimator = \"k3\", coef = 0.1, \
+             importance_weighted = \"through_ratio\"{ratio} }}\n"
         )
     };
     let (token, policy) = (loss(&kl("")), loss(&kl(", ratio = \"policy\"")));
@@ -258,7 +260,8 @@ fn a_kl_term_of_tokens_is_as_it_was_but_for_the_metric() {
 
 #[test]
 fn an_entropy_bonus_has_an_aggregation_of_its_own() {
-    let toml = "extends = \"trl_grpo\"\nentropy = { coef = 0.5, over = \"call\", aggregation = { mode = \"token-mean\" } }\n";
+    let toml = "extends = \"trl_grpo\"\nentropy = { coef = 0.5, over = \"call\", aggregation = { \
+                mode = \"token-mean\" } }\n";
     let plain = loss("extends = \"trl_grpo\"\n");
     let counts = [100, 10, 20];
     let sharded = Rollouts { counts: Some(&counts), ..rollouts() };
@@ -283,7 +286,8 @@ fn an_entropy_bonus_has_an_aggregation_of_its_own() {
 #[test]
 fn an_entropy_bonus_may_be_of_the_kept_tokens() {
     let toml = "extends = \"trl\"\nmask = { top_entropy = 0.5, quantile = \"torch\" }\n\
-                entropy = { coef = 0.5, over = \"call\", of = \"kept\", aggregation = { mode = \"token-mean\" } }\n";
+                entropy = { coef = 0.5, over = \"call\", of = \"kept\", aggregation = { \
+                mode = \"token-mean\" } }\n";
     // Sorted: 0.125 0.25 0.5 0.75 1 1 1.5 2; the median is 0.875, and 1, 1, 2 and 1.5 are above.
     for toml in [toml, &toml.replace("torch", "count")] {
         let got = loss(toml);
@@ -377,7 +381,8 @@ fn a_sampler_that_gave_nothing_has_ratio_one() {
     let rollouts = Rollouts { logp_rollout: Some(&sampler), rewards: Some(&rewards), ..rollouts() };
     let credit = |level: &str, nan: &str| {
         let toml = format!(
-            "extends = \"trl\"\ncorrection = {{ level = \"{level}\", rule = \"plain\", denominator = \"before\", nan_rollout = \"{nan}\" }}\n"
+            "extends = \"trl\"\ncorrection = {{ level = \"{level}\", rule = \"plain\", \
+             denominator = \"before\", nan_rollout = \"{nan}\" }}\n"
         );
         recipe(&toml).advantages(&Device::cpu(), &rollouts)
     };
@@ -416,7 +421,8 @@ fn a_band_may_have_no_upper_end() {
     let rollouts = Rollouts { logp_rollout: Some(&sampler), rewards: Some(&rewards), ..rollouts() };
     let weights = |rule: &str, high: &str| {
         let toml = format!(
-            "extends = \"trl\"\ncorrection = {{ level = \"token\", rule = \"{rule}\", low = 0.5, high = {high}, denominator = \"before\" }}\n"
+            "extends = \"trl\"\ncorrection = {{ level = \"token\", rule = \"{rule}\", low = 0.5, \
+             high = {high}, denominator = \"before\" }}\n"
         );
         recipe(&toml).advantages(&Device::cpu(), &rollouts).unwrap().weights.unwrap()
     };
@@ -497,11 +503,15 @@ fn what_makes_no_sense_together_is_refused() {
         ("aggregation = { empty = \"one\", sequences = \"all\" }\n".into(), "aggregation.empty"),
         ("ratio.level = \"product\"\naggregation.empty = \"one\"\n".into(), "aggregation.sequences"),
         (
-            "ratio.level = \"product\"\naggregation = { empty = \"one\", sequences = \"all\", mode = \"token-mean\" }\n".into(),
+            "ratio.level = \"product\"\naggregation = { empty = \"one\", sequences = \"all\", \
+             mode = \"token-mean\" }\n"
+                .into(),
             "aggregation.mode",
         ),
         (
-            "ratio.level = \"product\"\ngate.kind = \"sapo\"\naggregation = { empty = \"one\", sequences = \"all\" }\n".into(),
+            "ratio.level = \"product\"\ngate.kind = \"sapo\"\n\
+             aggregation = { empty = \"one\", sequences = \"all\" }\n"
+                .into(),
             "gate.kind",
         ),
         ("value = { aggregation = { empty = \"one\" } }\n".into(), "value.aggregation.empty"),

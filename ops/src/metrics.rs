@@ -118,8 +118,9 @@ macro_rules! named {
         }
     };
 }
-named!(tokens policy_loss_mean kl_ref_mean approx_kl ratio_mean ratio_std ratio_min ratio_max ess gate_mean clip_fraction
-    clip_fraction_high clip_fraction_low clip_fraction_dual guarded_tokens in_band_fraction neg_mean_logp);
+named!(tokens policy_loss_mean kl_ref_mean approx_kl ratio_mean ratio_std ratio_min ratio_max ess gate_mean
+    clip_fraction clip_fraction_high clip_fraction_low clip_fraction_dual guarded_tokens in_band_fraction
+    neg_mean_logp);
 
 impl Metrics {
     #[doc(hidden)]

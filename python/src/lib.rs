@@ -34,13 +34,13 @@ fn refused(error: Error) -> PyErr {
     named.err().unwrap_or(exception)
 }
 
-/// One choice for each stage from rewards to gradients.
+/// A recipe: one choice for each stage from rewards to gradients.
 #[pyclass(name = "Recipe", module = "lockstep", frozen)]
 struct PyRecipe(Recipe);
 
 #[pymethods]
 impl PyRecipe {
-    /// By name, or read from TOML.
+    /// Opens a recipe by name, or reads it from TOML.
     #[new]
     fn new(source: &str) -> PyResult<Self> {
         let is_toml = source.contains(['=', '\n', '[']);
@@ -48,7 +48,7 @@ impl PyRecipe {
         read.map(PyRecipe).map_err(refused)
     }
 
-    /// From JSON, whose keys are those of TOML.
+    /// Reads a recipe from JSON with the keys of the TOML form.
     #[staticmethod]
     fn from_json(source: &str) -> PyResult<Self> {
         let bad = |error: &dyn std::fmt::Display| PyValueError::new_err(format!("recipe: {error}"));
@@ -61,19 +61,19 @@ impl PyRecipe {
         &self.0.name
     }
 
-    /// As TOML.
+    /// All its choices as TOML.
     #[getter]
     fn toml(&self) -> PyResult<String> {
         self.0.to_toml().map_err(refused)
     }
 
-    /// Whether advantages are per token.
+    /// Whether the recipe makes one advantage per token.
     #[getter]
     fn per_token(&self) -> bool {
         self.0.per_token()
     }
 
-    /// `(column, stage, call, required, other column that does as well)` of each column that is read.
+    /// `(column, stage, call, required, alternative column)` of each column that the recipe reads.
     fn needs(&self) -> Vec<(&'static str, &'static str, &'static str, bool, Option<&'static str>)> {
         let name = |call| if call == Call::Advantages { "advantages" } else { "loss" };
         let said = |need: lockstep::Need| {
@@ -82,12 +82,12 @@ impl PyRecipe {
         self.0.needs().into_iter().map(said).collect()
     }
 
-    /// `(name, meaning)` of each thing that the training loop must do.
+    /// `(name, meaning)` of each duty of the training loop.
     fn duties(&self) -> Vec<(&'static str, &'static str)> {
         self.0.duties().into_iter().map(|duty| (duty.name(), duty.meaning())).collect()
     }
 
-    /// The launches of calls `advantages`, `loss` or `both` for batches of this very size.
+    /// Makes a plan of the calls `advantages`, `loss` or `both` for batches of exactly this size.
     fn plan(&self, calls: &str, size: [usize; 3], metrics: bool, token_loss: bool) -> PyResult<PyPlan> {
         let calls = match calls {
             "advantages" => Calls::Advantages,
@@ -109,13 +109,13 @@ impl PyRecipe {
     }
 }
 
-/// Where a plan runs.
+/// The device that a plan runs on.
 #[pyclass(name = "Device", module = "lockstep", frozen)]
 struct PyDevice(Device);
 
 #[pymethods]
 impl PyDevice {
-    /// By name (`cpu`, `cuda:1`, `rocm:0`); `threads` is for a CPU.
+    /// Opens a device by name (`cpu`, `cuda:1`, `rocm:0`); `threads` is for the CPU.
     #[new]
     #[pyo3(signature = (name, threads=None))]
     fn new(name: &str, threads: Option<usize>) -> PyResult<Self> {
@@ -131,7 +131,7 @@ impl PyDevice {
     }
 }
 
-/// Launches over memory of a fixed size.
+/// A plan: launches over memory of a fixed size.
 #[pyclass(name = "Plan", module = "lockstep", frozen)]
 struct PyPlan {
     plan: Plan,
@@ -163,41 +163,42 @@ fn credit_views((advantage, per_token, loss_mask, weights, returns): CreditPlace
 
 #[pymethods]
 impl PyPlan {
-    /// Bytes of the workspace, whose address is a multiple of 256.
+    /// Size of the workspace in bytes; its address must be a multiple of 256.
     #[getter]
     fn workspace_bytes(&self) -> usize {
         self.plan.workspace_bytes()
     }
 
-    /// `(name, type, elements, first byte)` of each result in the workspace.
+    /// `(name, type, elements, byte offset)` of each result in the workspace.
     #[getter]
     fn results(&self) -> Vec<(&'static str, &'static str, usize, usize)> {
         let slots = self.plan.slots().iter().filter(|slot| slot.name != "alarm");
         slots.map(|slot| (slot.name, slot.element.name(), slot.len, slot.offset)).collect()
     }
 
-    /// Ops that are launched, in order.
+    /// Names of the launched ops, in order.
     #[getter]
     fn launches(&self) -> Vec<&'static str> {
         self.plan.launches().to_vec()
     }
 
-    /// `(call, key)` of each call that the host does.
+    /// `(call, key)` of each call that runs on the host.
     #[getter]
     fn host_stages(&self) -> Vec<(&'static str, &'static str)> {
         let call = |call| if call == Call::Advantages { "advantages" } else { "loss" };
         self.plan.host_stages().iter().map(|host| (call(host.call), host.stage)).collect()
     }
 
-    /// Whether column number `column` is read.
+    /// Whether the plan reads column number `column`.
     fn reads(&self, column: usize) -> bool {
         Column::ALL.get(column).is_some_and(|column| self.reads.contains(*column))
     }
 
-    /// Enqueues the plan on `stream` and waits, so that a bad value is an exception; a GPU without `wait` returns at once, believes the offsets,
-    /// and `alarms` asks later. `columns` are `(number, address, elements)`, `credit` is
-    /// `(advantage, per_token, loss_mask, weights, returns)` with an address and a length each, `coef` where dL/dlogp goes if not into the
-    /// workspace. Loss and value loss, of a CPU.
+    /// Enqueues the plan on `stream` and waits, so that a bad value raises an exception. Without `wait` a GPU
+    /// returns at once and trusts the offsets; `alarms` reports bad values later. `columns` are `(number,
+    /// address, elements)`; `credit` is `(advantage, per_token, loss_mask, weights, returns)`, arrays as
+    /// `(address, elements)`; `coef` receives dL/dlogp, which otherwise goes to the workspace. On a CPU,
+    /// returns the loss and the value loss.
     #[allow(clippy::too_many_arguments)] // Python's, one for each thing that has an address.
     fn run(
         &self,
@@ -238,7 +239,8 @@ impl PyPlan {
         .map_err(refused)
     }
 
-    /// Waits for `stream` and raises what a run without `wait` met: the stage and the row of the first bad value.
+    /// Waits for `stream` and raises an exception if a run without `wait` met a bad value, with the stage and
+    /// row of the first.
     fn alarms(&self, py: Python<'_>, device: &PyDevice, stream: usize, workspace: Place) -> PyResult<()> {
         // SAFETY: as for `run`.
         let asked = py.detach(|| unsafe {
@@ -249,7 +251,7 @@ impl PyPlan {
     }
 }
 
-/// The metrics of a loss from its sums over tokens.
+/// Computes the metrics of a loss from its sums over tokens.
 #[pyfunction]
 fn metrics<'py>(
     py: Python<'py>,
@@ -277,13 +279,13 @@ fn columns() -> Vec<(&'static str, &'static str, &'static str, &'static str)> {
     Column::ALL.iter().map(said).collect()
 }
 
-/// Every recipe's name.
+/// The names of all recipes.
 #[pyfunction]
 fn names() -> Vec<&'static str> {
     recipe::names().to_vec()
 }
 
-/// The native module of `lockstep`: what its modules in Python call.
+/// The native module of `lockstep`, which its Python modules call.
 // Declared inline rather than filled by a function, so that its stub can be generated (python/README.md).
 #[pymodule(gil_used = false)]
 mod _native {
@@ -298,7 +300,7 @@ mod _native {
     use crate::prepared::PyPrepared;
     #[pymodule_export]
     use crate::totals::{PyMoments, PyTotals, counts};
-    /// Of the package.
+    /// The package's version.
     #[pymodule_export]
     #[allow(non_upper_case_globals)]
     const version: &str = env!("CARGO_PKG_VERSION");

@@ -37,7 +37,7 @@ impl Expected {
     }
 }
 
-/// A plan of the loss alone on a CPU, and the columns that it was called with.
+/// A plan of the loss alone on a CPU, with the columns that it expects.
 #[pyclass(name = "Prepared", module = "lockstep", frozen)]
 pub(crate) struct PyPrepared {
     plan: Py<PyPlan>,
@@ -58,9 +58,9 @@ thread_local! {
 
 #[pymethods]
 impl PyPrepared {
-    /// `columns` are those of the call by number (None: not read) and name, `added` the offsets beside them and what holds
-    /// them; `credit` is advantage,
-    /// loss mask, weights, returns.
+    /// `columns` are the call's columns as `(number, name, tensor)`, where None as number means that the plan
+    /// does not read it; `added` is the offsets that were added, and their owner; `credit` is advantage, loss
+    /// mask, weights, returns.
     #[new]
     fn new(
         plan: Py<PyPlan>,
@@ -80,7 +80,8 @@ impl PyPrepared {
         Ok(PyPrepared { plan, device, columns, added, _kept: kept, credit, per_token })
     }
 
-    /// Writes dL/dlogp to `coef`, an address, and returns the loss; None where a tensor is another than the expected.
+    /// Writes dL/dlogp to the address `coef` and returns the loss; returns None if a tensor is not the
+    /// expected one.
     fn run(
         &self,
         py: Python<'_>,

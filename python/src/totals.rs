@@ -32,39 +32,39 @@ macro_rules! merging {
 
         #[pymethods]
         impl $class {
-            /// Of no rows.
+            /// Makes an empty value, of no rows.
             #[new]
             fn new() -> Self {
                 $class($none)
             }
 
-            /// Those of both.
+            /// Merges two values.
             fn __add__(&self, other: &Self) -> Self {
                 let mut merged = self.clone();
                 merged.0.merge(&other.0);
                 merged
             }
 
-            /// As bytes, the same for what is equal.
+            /// Returns the value as bytes; equal values give equal bytes.
             fn to_bytes<'py>(&self, py: Python<'py>) -> Bound<'py, PyBytes> {
                 PyBytes::new(py, &self.0.to_bytes())
             }
 
-            /// From such bytes.
+            /// Reads a value from the bytes of `to_bytes`.
             #[staticmethod]
             fn from_bytes(bytes: Cow<'_, [u8]>) -> PyResult<Self> {
                 <$own>::from_bytes(&bytes).map($class).map_err(|error| refused(error.into()))
             }
 
-            /// Integers of 64 bits to be added over ranks, as memory that an engine may write, and two numbers of which the maximum is
-            /// taken.
+            /// Returns 64-bit integers to sum over ranks, in writable memory, and two numbers to reduce with
+            /// the maximum.
             fn limbs<'py>(&self, py: Python<'py>) -> (Bound<'py, PyByteArray>, [f64; 2]) {
                 let (limbs, maxima) = self.0.to_limbs();
                 let bytes: Vec<u8> = limbs.iter().flat_map(|limb| limb.to_ne_bytes()).collect();
                 (PyByteArray::new(py, &bytes), maxima)
             }
 
-            /// From what the ranks' limbs add up to, and the maxima.
+            /// Makes a value from the summed limbs and the maxima.
             #[staticmethod]
             fn from_limbs(limbs: Cow<'_, [u8]>, maxima: [f64; 2]) -> PyResult<Self> {
                 let (limbs, rest) = limbs.as_chunks();
@@ -88,9 +88,10 @@ macro_rules! merging {
 }
 
 merging! {
-    /// What is known of the loss and the metrics of a batch, exactly: the same for any sharding of its rows. `+` merges.
+    /// The exact loss and metrics of a batch's rows, the same for any sharding. `+` merges two.
     PyTotals, "Totals", PolicyTotals, PolicyTotals::default(), {
-        /// Of rows with these shares of the loss, and these sums and maxima of the metrics, on the host.
+        /// Makes totals from each row's share of the loss and its sums and maxima of the metrics, in host
+        /// memory.
         #[staticmethod]
         fn of_rows(counts: [u64; 3], row_loss: Place, metrics: Option<(Place, Place)>) -> PyResult<Self> {
             let [tokens, nonempty, sequences] = counts;
@@ -99,20 +100,20 @@ merging! {
             PolicyTotals::of_rows(counts, Some(slice(row_loss)), metrics).map(PyTotals).map_err(refused)
         }
 
-        /// Live tokens, sequences with any, all sequences.
+        /// Numbers of live tokens, of sequences with a live token, and of sequences.
         #[getter]
         fn counts(&self) -> [u64; 3] {
             let Counts { tokens, nonempty, sequences } = self.0.counts();
             [tokens, nonempty, sequences]
         }
 
-        /// The loss, rounded once; None where a shard was run without.
+        /// The loss, rounded once; None if a shard was computed without its loss.
         #[getter]
         fn loss(&self) -> Option<f64> {
             self.0.loss()
         }
 
-        /// The metrics; None where a shard was run without.
+        /// The metrics; None if a shard was computed without metrics.
         #[getter]
         fn metrics<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyDict>>> {
             self.0.metrics().map(|metrics| named(py, &metrics)).transpose()
@@ -151,9 +152,10 @@ fn choice(by: &str) -> PyResult<WhitenChoice> {
 }
 
 merging! {
-    /// Count, Σx and Σx² of values, exactly, and their extremes: the same for any sharding. `+` merges.
+    /// Exact count, Σx and Σx² of values, and their extremes; the same for any sharding. `+` merges two.
     PyMoments, "Moments", ExactMoments, ExactMoments::NONE, {
-        /// Of values on the host, counted as a recipe's choice `advantage.whiten = by` does.
+        /// Makes the moments of values in host memory, counted as for the recipe choice `advantage.whiten =
+        /// by`.
         #[staticmethod]
         fn of(py: Python<'_>, values: Place, rows: Rows, by: &str) -> PyResult<Self> {
             let weighting = choice(by)?.params().weighting;
@@ -168,7 +170,7 @@ merging! {
             .map(PyMoments)
         }
 
-        /// The values on the host, whitened by these moments into `out`, on the host too.
+        /// Whitens values by these moments into `out`; both are in host memory.
         fn whiten(&self, py: Python<'_>, values: Place, rows: Rows, by: &str, out: Place) -> PyResult<()> {
             let choice = choice(by)?;
             let whitened = py.detach(|| {
@@ -189,13 +191,13 @@ merging! {
             Ok(())
         }
 
-        /// Values.
+        /// The number of values.
         #[getter]
         fn count(&self) -> u64 {
             self.0.count()
         }
 
-        /// Their mean; 0 without values.
+        /// The mean; 0 without values.
         #[getter]
         fn mean(&self) -> f64 {
             self.0.mean()
@@ -212,7 +214,7 @@ merging! {
     }
 }
 
-/// Live tokens, sequences with any, all sequences; of a batch on the host.
+/// Counts live tokens, sequences with a live token, and sequences of a batch in host memory.
 #[pyfunction]
 pub(crate) fn counts(cu_seqlens: Place, mask: Option<Place>) -> PyResult<[u64; 3]> {
     let rows = (false, cu_seqlens, mask);

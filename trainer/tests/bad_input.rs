@@ -109,7 +109,8 @@ fn train_refuses() {
 fn resume_refuses_another_configuration_and_a_broken_checkpoint() {
     let folder = tempfile::tempdir().unwrap();
     let at = folder.path();
-    let sizes = "train --task addition:1 --steps 0 --warm-steps 1 --warm-updates 1 --measure 4 --layers 1 --width 8 --out run";
+    let sizes = "train --task addition:1 --steps 0 --warm-steps 1 --warm-updates 1 --measure 4 --layers 1 \
+                 --width 8 --out run";
     let status = Command::new(env!("CARGO_BIN_EXE_lockstep"))
         .args(sizes.split_whitespace())
         .current_dir(at)

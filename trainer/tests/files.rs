@@ -8,8 +8,8 @@ use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
-const TINY: &str = "--task addition:1 --seed 3 --prompts 4 --group 4 --minibatches 2 --warm-updates 3 --warm-target 0.9 --measure 8 \
-                    --layers 1 --width 4 --experts 1 --top-k 1 --threads 1";
+const TINY: &str = "--task addition:1 --seed 3 --prompts 4 --group 4 --minibatches 2 --warm-updates 3 \
+                    --warm-target 0.9 --measure 8 --layers 1 --width 4 --experts 1 --top-k 1 --threads 1";
 
 fn lockstep(at: &Path, arguments: &str) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_lockstep"));

@@ -11,10 +11,13 @@ use toml::Value;
 const OTHERS: [&str; 12] = [
     "advantage.limit = 2.0\nadvantage.least_std = 0.5",
     "extends = \"mc_grpo\"\nadvantage.mad_floor = 0.5",
-    "extends = \"gae\"\nadvantage.over_time = { kind = \"gae\", gamma = 0.5, lambda = 0.5, lambda_critic = 0.5, length_alpha = 0.5 }",
+    "extends = \"gae\"\nadvantage.over_time = { kind = \"gae\", gamma = 0.5, lambda = 0.5, \
+     lambda_critic = 0.5, length_alpha = 0.5 }",
     "extends = \"vtrace\"\nadvantage.over_time = { kind = \"ui_s1\", gamma = 0.5, omega = 0.5 }",
-    "correction = { level = \"token\", rule = \"truncate\", low = 0.5, high = 2.0, m2_threshold = 0.5, bound = 5.0 }",
-    "correction = { level = \"one\", rule = \"plain\", reject = [{ statistic = \"seq_mean_k1\", low = 0.5, high = 2.0 }] }",
+    "correction = { level = \"token\", rule = \"truncate\", low = 0.5, high = 2.0, m2_threshold = 0.5, \
+     bound = 5.0 }",
+    "correction = { level = \"one\", rule = \"plain\", reject = [{ statistic = \"seq_mean_k1\", low = 0.5, \
+     high = 2.0 }] }",
     "[kl]\nestimator = \"k3\"\nplace = \"loss\"\ncoef = 0.5\nclamp_in = 2.0\nclamp_out = 3.0",
     "reward = { clip = [-2.0, 2.0], weights = { length = [1.5, 0.5], difficulty = [0.5, 2.0] } }",
     "ratio = { level = \"sequence\", log_max = 2.0, guard_bound = 5.0 }",

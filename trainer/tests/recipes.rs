@@ -10,8 +10,9 @@ use clap::Parser;
 use lockstep::recipe::names;
 use lockstep_trainer::train::{RlStep, State, TrainArgs, Trainer};
 
-const SIZES: &str = "--task addition:1 --steps 3 --prompts 6 --keep 4 --group 5 --minibatches 2 --warm-target 0.25 --warm-steps 60 \
-                     --measure 4 --layers 1 --width 16 --experts 2 --threads 1 --rate 0.003";
+const SIZES: &str = "--task addition:1 --steps 3 --prompts 6 --keep 4 --group 5 --minibatches 2 \
+                     --warm-target 0.25 --warm-steps 60 --measure 4 --layers 1 --width 16 --experts 2 \
+                     --threads 1 --rate 0.003";
 
 /// Recipes that need what this task and model cannot provide, with the reason.
 const REFUSED: &[(&str, &str)] = &[

@@ -6,8 +6,9 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-const SIZES: &str = "--task addition:1 --seed 3 --steps 6 --prompts 4 --group 4 --minibatches 2 --warm-steps 4 --warm-updates 3 \
-                     --warm-target 0.9 --measure 8 --measure-every 2 --layers 1 --width 16";
+const SIZES: &str = "--task addition:1 --seed 3 --steps 6 --prompts 4 --group 4 --minibatches 2 --warm-steps \
+                     4 --warm-updates 3 --warm-target 0.9 --measure 8 --measure-every 2 --layers 1 \
+                     --width 16";
 
 fn lockstep(arguments: &str, folder: &[(&str, &Path)]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_lockstep"));

@@ -257,8 +257,9 @@ fn lockstep(folder: &Path, arguments: &str) {
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
 }
 
-const SIZES: &str = "--task addition:1 --seed 3 --prompts 4 --group 4 --minibatches 2 --warm-steps 2 --warm-updates 2 --measure 4 --layers 1 \
-                     --width 16 --routing r3 --rollout-precision bf16 --balance 0.01 --threads 1";
+const SIZES: &str = "--task addition:1 --seed 3 --prompts 4 --group 4 --minibatches 2 --warm-steps 2 \
+                     --warm-updates 2 --measure 4 --layers 1 --width 16 --routing r3 --rollout-precision \
+                     bf16 --balance 0.01 --threads 1";
 
 /// A run with replay that is interrupted and resumed has the bits of an uninterrupted one; its dumped traces
 /// load, and its report shows them.
@@ -301,8 +302,8 @@ fn the_study_writes_a_report() {
     let root = tempfile::tempdir().unwrap();
     lockstep(
         root.path(),
-        "routing --seeds 1 --steps 2 --task addition:1 --warm-steps 1 --prompts 4 --keep 4 --minibatches 2 --measure 4 --layers 1 --width 16 \
-         --out study",
+        "routing --seeds 1 --steps 2 --task addition:1 --warm-steps 1 --prompts 4 --keep 4 --minibatches 2 \
+         --measure 4 --layers 1 --width 16 --out study",
     );
     let page = std::fs::read_to_string(root.path().join("study/routing.html")).unwrap();
     assert!(page.contains("Seed by seed") && page.contains("</svg>"));

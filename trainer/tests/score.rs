@@ -26,8 +26,9 @@ fn scored_dumps_agree_with_the_log() {
         .unwrap();
     lockstep(
         at,
-        "train --task jsonl:easy.jsonl --warm-target 0.05 --steps 2 --prompts 4 --group 4 --minibatches 2 --warm-steps 40 --warm-updates 2 \
-         --measure 4 --layers 1 --width 16 --rate 0.003 --recipe dapo --out run --dump-rollouts dump",
+        "train --task jsonl:easy.jsonl --warm-target 0.05 --steps 2 --prompts 4 --group 4 --minibatches 2 \
+         --warm-steps 40 --warm-updates 2 --measure 4 --layers 1 --width 16 --rate 0.003 --recipe dapo --out \
+         run --dump-rollouts dump",
     );
     lockstep(at, "score dump/rollouts-000002.safetensors --recipe dapo -o out.safetensors");
     let bytes = std::fs::read(at.join("out.safetensors")).unwrap();

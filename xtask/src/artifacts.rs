@@ -236,7 +236,8 @@ fn compare(folder: &Path, built: &Artifacts) -> Result<()> {
     }
     if !differences.is_empty() {
         bail!(
-            "the committed artifacts are not what this source and toolchain give:\n{}\nrun `cargo xtask artifacts` and commit",
+            "the committed artifacts are not what this source and toolchain give:\n{}\n\
+             run `cargo xtask artifacts` and commit",
             differences.join("\n")
         );
     }

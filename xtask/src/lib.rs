@@ -3,8 +3,8 @@
 //! `cargo xtask artifacts` builds the GPU code ([`device`], with the tools that [`toolchain`] finds), reads
 //! the results ([`ptx`], [`gfx942`], [`resources`]) and writes them to `kernels/artifacts`;
 //! `cargo xtask layers` holds the workspace to its [`layers`]; `cargo xtask divisions` keeps `/` out of
-//! kernels ([`divisions`]); `cargo xtask emulate` runs programs on emulated GPUs ([`emulate`]). The checks
-//! read text and need no toolchain.
+//! kernels ([`divisions`]); `cargo xtask width` keeps lines short ([`width`]); `cargo xtask emulate` runs
+//! programs on emulated GPUs ([`emulate`]). The checks read text and need no toolchain.
 #![forbid(unsafe_code)]
 
 pub mod artifacts;
@@ -20,6 +20,7 @@ pub mod ptx;
 pub mod resources;
 pub mod toolchain;
 pub mod traffic;
+pub mod width;
 
 use anyhow::{Context, Result};
 use cargo_metadata::{Metadata, MetadataCommand};

@@ -26,6 +26,8 @@ enum Command {
     Layers,
     /// Fail if code of `core` that may run on a GPU divides floats with `/`
     Divisions,
+    /// Fail if a line of a tracked Rust file is longer than 110 characters
+    Width,
     /// Mutate the formulas of core one at a time; fail if a change passes every check: docs/mutants.md
     Mutants(xtask::mutants::Options),
     /// Run a program on the emulated driver libraries: docs/emulator.md
@@ -49,6 +51,7 @@ fn main() -> ExitCode {
             Command::Artifacts { check } => xtask::artifacts::run(&root, check),
             Command::Layers => xtask::layers::run(&root),
             Command::Divisions => xtask::divisions::run(&root),
+            Command::Width => xtask::width::run(&root),
             Command::Mutants(options) => xtask::mutants::run(&root, &options),
             Command::Emulate { built, backend, words } => {
                 xtask::emulate::run(&root, backend.as_deref(), &words, built)

@@ -236,11 +236,16 @@ pub fn markdown(rows: &[Row]) -> String {
         "<!-- Written by `cargo xtask artifacts` with resources.csv, which has more columns. -->
 # What the kernels need
 
-**bytes**: moved per element, each array once (`xtask/src/traffic.rs`). **registers**: of a thread, by `ptxas`, for sm_80 / sm_90 / sm_100;
-**warps**: that a multiprocessor can hold by registers alone (64 Ki of them, blocks of 8 warps, at most 64), for sm_90. **VGPRs**, **SGPRs**: of a
-wave on gfx942; **waves**: that a SIMD can hold by registers alone (512 and 800 of them, at most 8). **spills**: registers or bytes that went to
-memory or to other registers, on all four, with stack, scratch, LDS and barriers: anything but 0 fails the build. **fma**: fused multiply-adds that the
-source asks for (PTX / gfx942: a lane of NVIDIA has four columns, one of AMD two), which is what the assembly must have.
+**bytes**: moved per element, each array once (`xtask/src/traffic.rs`). **registers**: of a thread, by \
+`ptxas`, for sm_80 / sm_90 / sm_100;
+**warps**: that a multiprocessor can hold by registers alone (64 Ki of them, blocks of 8 warps, at most 64), \
+for sm_90. **VGPRs**, **SGPRs**: of a
+wave on gfx942; **waves**: that a SIMD can hold by registers alone (512 and 800 of them, at most 8). \
+**spills**: registers or bytes that went to
+memory or to other registers, on all four, with stack, scratch, LDS and barriers: anything but 0 fails the \
+build. **fma**: fused multiply-adds that the
+source asks for (PTX / gfx942: a lane of NVIDIA has four columns, one of AMD two), which is what the \
+assembly must have.
 
 | entry point | element | bytes | registers | warps | VGPRs | SGPRs | waves | spills | fma |
 |---|---|---|---|---|---|---|---|---|---|

@@ -47,7 +47,8 @@ const HELP_OBJDUMP: &str = "LLVM's disassembler llvm-objdump, 19 or later:
       Debian: apt-get install llvm-19        or set LOCKSTEP_OBJDUMP";
 const HELP_PTXAS: &str = "NVIDIA's assembler ptxas, 13 or later (it needs no GPU):
       python3 -m pip install nvidia-cuda-nvcc
-      or unpack that wheel anywhere and set LOCKSTEP_PTXAS to its nvidia/cu13/bin/ptxas; the CUDA toolkit's does too, in PATH";
+      or unpack that wheel anywhere and set LOCKSTEP_PTXAS to its nvidia/cu13/bin/ptxas; the CUDA toolkit's \
+      does too, in PATH";
 
 impl Toolchain {
     /// Finds the tools: in the environment first, then in PATH, then where Debian and pip install them. The

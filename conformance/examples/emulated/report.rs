@@ -112,7 +112,8 @@ impl fmt::Display for Report {
         let which = if self.all { "" } else { " of these ops" };
         writeln!(
             f,
-            "total   {} cases of {} ops, {hit} of {} entry points{which}, {} values, {} bits differ, {lanes} lane-instructions, {:.0} s",
+            "total   {} cases of {} ops, {hit} of {} entry points{which}, {} values, {} bits differ, {lanes} \
+             lane-instructions, {:.0} s",
             sum(|of| of.cases),
             self.ops.len(),
             self.entries,

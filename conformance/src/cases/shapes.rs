@@ -27,8 +27,8 @@ pub fn small() -> Vec<Shape> {
     vec![
         Shape {
             name: "edges",
-            catches: "a tail of a block (32), of a column cycle (128), of an unroll; rows without elements at both ends \
-                      and in the middle; a row of one",
+            catches: "a tail of a block (32), of a column cycle (128), of an unroll; rows without elements \
+                      at both ends and in the middle; a row of one",
             lengths: vec![0, 1, 31, 32, 33, 0, 0, 127, 128, 129, 1, 255, 256, 257, 0],
         },
         Shape {

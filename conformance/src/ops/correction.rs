@@ -326,7 +326,8 @@ const TOTALS: [[f64; 2]; 4] = [[1234.5, 1000.0], [1e-9, 1.0], [0.0, 7.0], [0.0, 
 fn case(params: Correction, shape: &Shape, mask: Mask, range: Range, source: Source) -> Case {
     Case {
         label: format!("{} {mask:?} {range:?} {params:?}", shape.name),
-        catches: "a clamp before instead of after the sum; a band on 1/ρ; a mean over masked tokens; rejected tokens that keep their weight",
+        catches: "a clamp before instead of after the sum; a band on 1/ρ; a mean over masked tokens; \
+                  rejected tokens that keep their weight",
         params: params.into(),
         data: tokens(shape, mask, range, source),
     }

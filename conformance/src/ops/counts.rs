@@ -101,7 +101,8 @@ fn case(shape: &Shape, parts: usize, padded: usize, mask: Mask, source: Source) 
     let offsets = (0..=parts as u64).map(|p| (u64::from(tokens) * p / parts as u64) as u32).collect();
     Case {
         label: format!("{} in {parts} parts, {padded} padded, {mask:?}", shape.name),
-        catches: "a sequence in two parts or in none; a padded or fully masked sequence that counts; a length without its masked tokens",
+        catches: "a sequence in two parts or in none; a padded or fully masked sequence that counts; a \
+                  length without its masked tokens",
         params: Counts.into(),
         data: Data { offsets, mask: bytes, index, ..Data::default() },
     }

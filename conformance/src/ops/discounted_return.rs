@@ -97,7 +97,8 @@ fn case(gamma: f64, shape: &Shape, mask: Mask, source: Source) -> Case {
     let element = vec![(0..n).map(value).collect()];
     Case {
         label: format!("gamma {gamma} {} {mask:?}", shape.name),
-        catches: "a masked token that costs a step; a carry lost between blocks; maps joined in the wrong order",
+        catches: "a masked token that costs a step; a carry lost between blocks; maps joined in the wrong \
+                  order",
         params: DiscountedReturn { gamma }.into(),
         data: Data { offsets, mask: bytes, element, ..Data::default() },
     }

@@ -124,7 +124,8 @@ fn case(params: EntropyBonus, shape: &Shape, mask: Mask, source: Source) -> Case
     let row = vec![(0..shape.lengths.len()).map(|r| values::advantage(source.fork(3), r)).collect()];
     Case {
         label: format!("{params:?} {} {mask:?}", shape.name),
-        catches: "a bonus that turns the sign of an advantage; -0·log 0; a sequence's advantage on another's tokens",
+        catches: "a bonus that turns the sign of an advantage; -0·log 0; a sequence's advantage on another's \
+                  tokens",
         params: params.into(),
         data: Data { offsets, mask: bytes, element, row, ..Data::default() },
     }

@@ -209,7 +209,8 @@ fn case(params: ExactSum, length: usize, kind: Kind, mask: Mask, source: Source)
     let offsets = (0..=digits).step_by(PARTS.len()).collect();
     Case {
         label: format!("{params:?} {length} {kind:?} {mask:?}"),
-        catches: "a digit at the seam of two shifts; a subnormal's missing bit; a special value counted as a number",
+        catches: "a digit at the seam of two shifts; a subnormal's missing bit; a special value counted as a \
+                  number",
         params: params.into(),
         data: Data { offsets, mask: bytes, element, element64, ..Data::default() },
     }

@@ -133,7 +133,8 @@ impl OpTest for Filter {
 fn case(params: Filter, sizes: &[u32], valid: bool, source: Source) -> Case {
     Case {
         label: format!("{params:?}, {} groups, valid {valid}", sizes.len()),
-        catches: "a deviation of 1e-9 that keeps a group of eight times 0.1; a rate over members that are not counted",
+        catches: "a deviation of 1e-9 that keeps a group of eight times 0.1; a rate over members that are \
+                  not counted",
         params: params.into(),
         data: rewards::groups(sizes, valid, source.fork(1)),
     }

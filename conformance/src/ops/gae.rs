@@ -149,7 +149,8 @@ impl OpTest for Gae {
 fn case(params: Gae, shape: &Shape, mask: Mask, source: Source) -> Case {
     Case {
         label: format!("{} {mask:?} {params:?}", shape.name),
-        catches: "a masked token that costs a step or whose value is the next one; the bootstrap of a terminated sequence; a value lost between blocks",
+        catches: "a masked token that costs a step or whose value is the next one; the bootstrap of a \
+                  terminated sequence; a value lost between blocks",
         params: params.into(),
         data: tokens(shape, mask, source, ARRAYS),
     }

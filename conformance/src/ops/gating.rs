@@ -40,7 +40,8 @@ pub struct Gating {
 }
 
 const fn gate(output: &'static str) -> Allowance {
-    let reason = "the exponent rounds once (in the magnitude), exp or sigmoid within 1 ULP, a binary64 quotient, two roundings";
+    let reason = "the exponent rounds once (in the magnitude), exp or sigmoid within 1 ULP, a binary64 \
+                  quotient, two roundings";
     Allowance { op: "gating_forward", output, units: 4.0, reason }
 }
 
@@ -337,7 +338,8 @@ pub fn case(params: Gating, rows: usize, source: Source) -> Case {
     }
     Case {
         label: format!("{params:?} {rows} rows"),
-        catches: "ties to another index; gates of the selection instead of the record; a gradient lost where the two differ",
+        catches: "ties to another index; gates of the selection instead of the record; a gradient lost where \
+                  the two differ",
         params: params.into(),
         data: Data {
             offsets: (0..=rows).map(|r| (r * experts) as u32).collect(),

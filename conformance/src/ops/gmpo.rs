@@ -314,7 +314,8 @@ impl OpTest for Gmpo {
 fn case(params: Gmpo, shape: &Shape, mask: Mask, range: Range, source: Source, k: usize) -> Case {
     Case {
         label: format!("{k}: {} {mask:?} {range:?}", shape.name),
-        catches: "a mean over the padded width; a bound of the ratio instead of its logarithm; a clip by the wrong sign",
+        catches: "a mean over the padded width; a bound of the ratio instead of its logarithm; a clip by the \
+                  wrong sign",
         params: params.into(),
         data: tokens(shape, mask, range, source),
     }

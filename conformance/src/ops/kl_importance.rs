@@ -34,7 +34,8 @@ pub struct KlImportance {
 }
 
 const fn allow(output: &'static str) -> Allowance {
-    let reason = "exp within 1 ULP, expm1mx or expm1 within 2.5, two products; the rounding of both differences is in the magnitude";
+    let reason = "exp within 1 ULP, expm1mx or expm1 within 2.5, two products; the rounding of both \
+                  differences is in the magnitude";
     Allowance { op: "kl_importance", output, units: 4.0, reason }
 }
 
@@ -146,7 +147,8 @@ fn case(params: KlImportance, shape: &Shape, mask: Mask, range: Range, source: S
     data.row.clear();
     Case {
         label: format!("{params:?} {} {mask:?} {range:?}", shape.name),
-        catches: "old and reference swapped; a gradient that forgets r, or flows through it where it should not",
+        catches: "old and reference swapped; a gradient that forgets r, or flows through it where it should \
+                  not",
         params: params.into(),
         data,
     }

@@ -261,7 +261,8 @@ fn logit(kind: usize, source: Source, v: usize) -> f32 {
 fn case(params: Logits, rows: usize, vocab: usize, source: Source) -> Case {
     Case {
         label: format!("{params:?} {rows} rows of {vocab}"),
-        catches: "0·∞ at a forbidden token; a label's entry written twice or not at all; 1 − p near 1; ties of the largest",
+        catches: "0·∞ at a forbidden token; a label's entry written twice or not at all; 1 − p near 1; ties \
+                  of the largest",
         params: params.into(),
         data: batch(params.masked, rows, vocab, source),
     }

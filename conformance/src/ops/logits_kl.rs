@@ -29,7 +29,8 @@ pub struct LogitsKl {
     pub gradient: bool,
 }
 
-const REASON: &str = "two exponents round three times each (in the magnitude), exp, log1p and expm1mx within 2.5 ULP, three products";
+const REASON: &str = "two exponents round three times each (in the magnitude), exp, log1p and expm1mx within \
+                      2.5 ULP, three products";
 
 impl OpTest for LogitsKl {
     const OPS: &'static [&'static str] = &["logits_kl"];

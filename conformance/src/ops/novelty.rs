@@ -153,7 +153,8 @@ fn case(params: Novelty, sizes: &[u32], valid: bool, source: Source) -> Case {
     data.index = (0..n).map(|i| [1, 1, 1, 0, 0, 2, 9][source.fork(5).below(i, 7)]).collect();
     Case {
         label: format!("{params:?}, {} groups, valid {valid}", sizes.len()),
-        catches: "the diagonal in a maximum; a range over both classes; 0/0 in a class of equals; neighbours without an answer",
+        catches: "the diagonal in a maximum; a range over both classes; 0/0 in a class of equals; neighbours \
+                  without an answer",
         params: params.into(),
         data,
     }

@@ -138,7 +138,9 @@ fn case(params: OptimalTokenBaseline, mean_length: usize, shape: &Shape, mask: M
     let starts = |i: usize| u32::from(source.fork(3).below(i, mean_length) == 0);
     Case {
         label: format!("{} {mask:?} {mean_length} {params:?}", shape.name),
-        catches: "positions counted over live tokens only; a tail that begins where the second longest sequence ends, masked tokens and all; a baseline from the position before; weights under the mask",
+        catches: "positions counted over live tokens only; a tail that begins where the second longest \
+                  sequence ends, masked tokens and all; a baseline from the position before; weights under \
+                  the mask",
         params: params.into(),
         data: Data {
             offsets,

@@ -300,7 +300,8 @@ fn case(params: Ratios, shape: &Shape, mask: Mask, range: Range, source: Source)
     data.index = (0..data.elements()).map(|i| version(i).clamp(-1, (1 << 24) - 1).cast_unsigned()).collect();
     Case {
         label: format!("{} {mask:?} {range:?} {params:?}", shape.name),
-        catches: "a masked token that enters a minimum; the exclusive prefix as the inclusive one less its end; a carry lost between blocks",
+        catches: "a masked token that enters a minimum; the exclusive prefix as the inclusive one less its \
+                  end; a carry lost between blocks",
         params: params.into(),
         data,
     }

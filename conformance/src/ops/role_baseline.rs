@@ -107,7 +107,8 @@ fn case(params: RoleBaseline, sizes: &[u32], valid: bool, source: Source) -> Cas
     data.row = vec![(0..sizes.len()).map(|r| source.fork(2).signed(r)).collect()];
     Case {
         label: format!("{params:?}, {} roles, valid {valid}", sizes.len()),
-        catches: "a reward in its own baseline; a state that an empty role loses; a game without a score that decays it",
+        catches: "a reward in its own baseline; a state that an empty role loses; a game without a score \
+                  that decays it",
         params: params.into(),
         data,
     }

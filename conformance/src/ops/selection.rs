@@ -359,7 +359,8 @@ fn case(params: Selection, shape: &Shape, mask: Mask, range: Range, source: Sour
     }
     Case {
         label: format!("{k}: {} {mask:?} {range:?}", shape.name),
-        catches: "a tie that goes to another index; a key of 0 that is counted; a digit shifted out of the word",
+        catches: "a tie that goes to another index; a key of 0 that is counted; a digit shifted out of the \
+                  word",
         params: params.into(),
         data,
     }

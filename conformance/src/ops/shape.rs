@@ -137,7 +137,8 @@ fn case(params: Shape, sizes: &[u32], valid: bool, source: Source) -> Case {
     data.row = vec![(0..sizes.len()).map(|r| source.fork(4).below(r, 4) as f32).collect()];
     Case {
         label: format!("{params:?}, {} groups, valid {valid}", sizes.len()),
-        catches: "a penalty that starts one token late; a NaN that is wrong and not excluded; one wrong member overlooked",
+        catches: "a penalty that starts one token late; a NaN that is wrong and not excluded; one wrong \
+                  member overlooked",
         params: params.into(),
         data,
     }

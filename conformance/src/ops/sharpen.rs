@@ -43,7 +43,8 @@ impl OpTest for Sharpen {
         op: "sharpen",
         output: "sharpened",
         units: 2.0,
-        reason: "exp and log1p within 1 ULP, products in binary64; the rounding of their arguments is in the magnitude",
+        reason: "exp and log1p within 1 ULP, products in binary64; the rounding of their arguments is in the \
+                 magnitude",
     }];
 
     fn op(&self) -> &'static str {
@@ -144,7 +145,8 @@ fn case(params: Sharpen, sizes: &[u32], valid: bool, source: Source) -> Case {
     data.element.extend([advantage, near]);
     Case {
         label: format!("{params:?}, {} groups, valid {valid}", sizes.len()),
-        catches: "a mean over members that are not counted; 0/0 tokens; a positive advantage that grows with confidence",
+        catches: "a mean over members that are not counted; 0/0 tokens; a positive advantage that grows with \
+                  confidence",
         params: params.into(),
         data,
     }

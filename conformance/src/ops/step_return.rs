@@ -103,7 +103,8 @@ fn case(params: StepReturn, rare: usize, shape: &Shape, source: Source) -> Case 
     let matching = |i: usize| if source.below(i, rare) == 0 { 0 } else { 1 + source.below(i, 255) as u32 };
     Case {
         label: format!("{params:?} {} {rare}", shape.name),
-        catches: "credit that passes a step that differs; a cut that takes the step's own reward; a cut at a block's edge",
+        catches: "credit that passes a step that differs; a cut that takes the step's own reward; a cut at a \
+                  block's edge",
         params: params.into(),
         data: Data { offsets, element, index: (0..n).map(matching).collect(), ..Data::default() },
     }

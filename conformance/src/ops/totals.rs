@@ -132,7 +132,8 @@ fn case(params: Totals, sequences: usize, source: Source) -> Case {
     let rows = params.statistics() as u32;
     Case {
         label: format!("{sequences} sequences, metrics: {}, {}", params.metrics, source.below(3, 1000)),
-        catches: "partials indexed [sequence][statistic]; an alarm compared as a number; an empty sequence that counts",
+        catches: "partials indexed [sequence][statistic]; an alarm compared as a number; an empty sequence \
+                  that counts",
         params: params.into(),
         data: Data {
             offsets: (0..=rows).map(|r| r * sequences as u32).collect(),

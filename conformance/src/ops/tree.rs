@@ -405,7 +405,8 @@ fn case(params: Tree, sizes: &[u32]) -> Case {
     }
     Case {
         label: format!("{params:?}, {} sizes, {count} responses", sizes.len()),
-        catches: "a prefix taken for a duplicate; a node of several children; an end that equals padding; a token read twice",
+        catches: "a prefix taken for a duplicate; a node of several children; an end that equals padding; a \
+                  token read twice",
         params: params.into(),
         data,
     }

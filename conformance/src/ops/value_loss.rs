@@ -208,7 +208,8 @@ fn case(params: ValueLoss, shape: &Shape, mask: Mask, source: Source) -> Case {
     let scalars = format!("range: {range:?}, old: {old}, token_loss: {token_loss}, weight: {weight:?}");
     Case {
         label: format!("ValueLoss {{ {scalars} }} {} {mask:?}", shape.name),
-        catches: "min for max; a gradient through the clip; the range around the new value; a mask multiplied",
+        catches: "min for max; a gradient through the clip; the range around the new value; a mask \
+                  multiplied",
         params: params.into(),
         data: Data { offsets, mask: bytes, element, ..Data::default() },
     }

@@ -34,7 +34,8 @@ impl OpTest for VarianceIncrease {
         op: "variance_increase",
         output: "shaped",
         units: 4.0,
-        reason: "exponentials within 1 ULP (two units) in numerator and denominator; the rounding of their arguments is in the magnitude",
+        reason: "exponentials within 1 ULP (two units) in numerator and denominator; the rounding of their \
+                 arguments is in the magnitude",
     }];
 
     fn op(&self) -> &'static str {
@@ -138,7 +139,8 @@ fn case(params: VarianceIncrease, sizes: &[u32], valid: bool, source: Source) ->
         (0..data.elements()).map(|i| -40.0 + 2.0 * f64::from(source.fork(2).signed(i))).collect();
     Case {
         label: format!("{params:?}, {} groups, valid {valid}", sizes.len()),
-        catches: "a search that stops at the first end it cannot move; 1 - S_A - S_C that cancels; ties that part",
+        catches: "a search that stops at the first end it cannot move; 1 - S_A - S_C that cancels; ties that \
+                  part",
         params: params.into(),
         data,
     }

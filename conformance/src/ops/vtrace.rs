@@ -35,7 +35,8 @@ const SETTINGS: [Constants; 4] = [
     constants(0.9, 0.5, 2.0, 1.5, 0.5),
     constants(0.5, 0.0, f64::INFINITY, f64::INFINITY, 1.0),
 ];
-const EXP: &str = "exp is within 1 ULP (two units); the rounding of logp - logp_rollout is in the magnitude; one rounding of the result";
+const EXP: &str = "exp is within 1 ULP (two units); the rounding of logp - logp_rollout is in the magnitude; \
+                   one rounding of the result";
 
 impl OpTest for VTrace {
     const OPS: &'static [&'static str] = &["vtrace"];
@@ -139,7 +140,8 @@ fn case(params: VTrace, shape: &Shape, mask: Mask, range: Range, source: Source)
     data.element.extend([logp, rollout]);
     Case {
         label: format!("{} {mask:?} {range:?} {params:?}", shape.name),
-        catches: "lambda on the TD error's weight; the value target of a masked token as the next one; weights in the wrong direction",
+        catches: "lambda on the TD error's weight; the value target of a masked token as the next one; \
+                  weights in the wrong direction",
         params: params.into(),
         data,
     }

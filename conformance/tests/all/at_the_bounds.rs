@@ -15,7 +15,8 @@ use lockstep::core::routing::{ChosenOut, GatingForward, Replay, Router, RouterKi
 use lockstep::ops::advantage::{GroupParams, group_advantage};
 use lockstep::ops::correction::{CorrectionParams, rollout_correction};
 use lockstep::ops::policy_loss::{GmpoParams, PolicyInput, PolicyOutput, gmpo};
-use lockstep::ops::{Logits, gating_backward, gating_forward, otr_exact, otr_sampled, sequence_weight};
+use lockstep::ops::logits::{Logits, otr_exact, otr_sampled};
+use lockstep::ops::{gating_backward, gating_forward, sequence_weight};
 use lockstep::{Advantage, Batch, Device, Outputs};
 
 fn near(got: &[f32], want: &[f32]) {

@@ -51,7 +51,8 @@ const DIMENSIONS: &[&[Choice]] = &[
             &["ratio.", "aggregation."],
         ),
         (
-            "[ratio]\nlevel = \"product\"\n[aggregation]\nempty = \"one\"\nsequences = \"all\"\nmode = \"token-mean\"\n",
+            "[ratio]\nlevel = \"product\"\n[aggregation]\nempty = \"one\"\nsequences = \"all\"\n\
+             mode = \"token-mean\"\n",
             &["ratio.", "aggregation."],
         ),
         ("[ratio]\nguard = \"none\"\n", &["ratio.guard"]),
@@ -66,15 +67,18 @@ const DIMENSIONS: &[&[Choice]] = &[
         ("[correction]\nlevel = \"sequence\"\nrule = \"mask\"\nlow = 0.5\nbound = 20.0\n", &["correction."]),
         ("[correction]\nlevel = \"geometric\"\nrule = \"plain\"\nnormalize = true\n", &["correction."]),
         (
-            "[correction]\nlevel = \"one\"\nrule = \"plain\"\ndenominator = \"before\"\n[[correction.reject]]\nstatistic = \"token_k1\"\nhigh = 1.1\n",
+            "[correction]\nlevel = \"one\"\nrule = \"plain\"\ndenominator = \"before\"\n\
+             [[correction.reject]]\nstatistic = \"token_k1\"\nhigh = 1.1\n",
             &["correction."],
         ),
         (
-            "[correction]\nlevel = \"one\"\nrule = \"plain\"\n[[correction.reject]]\nstatistic = \"token_k1\"\nhigh = 1.1\n",
+            "[correction]\nlevel = \"one\"\nrule = \"plain\"\n[[correction.reject]]\n\
+             statistic = \"token_k1\"\nhigh = 1.1\n",
             &["correction."],
         ),
         (
-            "[correction]\ndenominator = \"before\"\n[[correction.reject]]\nstatistic = \"seq_mean_k3\"\nhigh = 0.5\n",
+            "[correction]\ndenominator = \"before\"\n[[correction.reject]]\nstatistic = \"seq_mean_k3\"\n\
+             high = 0.5\n",
             &["correction."],
         ),
     ],
@@ -96,7 +100,8 @@ const DIMENSIONS: &[&[Choice]] = &[
         ("[kl]\nestimator = \"k2\"\ncoef = 0.1\nimportance_weighted = \"detached\"\n", &["[kl]", "kl."]),
         ("[kl]\nestimator = \"k3\"\ncoef = 0.1\nimportance_weighted = \"score\"\n", &["[kl]", "kl."]),
         (
-            "[kl]\nestimator = \"k3\"\ncoef = 0.1\nimportance_weighted = \"through_ratio\"\nratio = \"policy\"\n",
+            "[kl]\nestimator = \"k3\"\ncoef = 0.1\nimportance_weighted = \"through_ratio\"\n\
+             ratio = \"policy\"\n",
             &["[kl]", "kl."],
         ),
         (

@@ -146,7 +146,8 @@ fn low_var_kl_is_k3_with_clamps() {
 /// reference.
 #[test]
 fn a_kl_term_in_the_rewards_is_none_of_the_loss() {
-    let toml = "[advantage]\nestimator = \"reinforce_plus_plus\"\n[kl]\nestimator = \"k2\"\ncoef = 0.5\nplace = \"reward\"\n";
+    let toml = "[advantage]\nestimator = \"reinforce_plus_plus\"\n[kl]\nestimator = \"k2\"\ncoef = 0.5\n\
+                place = \"reward\"\n";
     let recipe = Recipe::from_toml(toml).unwrap();
     assert!(recipe.needs().iter().all(|need| (need.column, need.call) != (Column::logp_ref, Call::Loss)));
     let device = Device::cpu();

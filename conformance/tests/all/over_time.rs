@@ -379,7 +379,8 @@ fn recipes_over_time() {
     assert_worked(&out.returns, &[1.0, 1.0, 1.0, 0.5, 0.5]);
 
     let mars = Recipe::from_toml(
-        "[advantage]\nnorm_by_std = false\nlimit = 0.75\n[advantage.over_time]\nkind = \"mars\"\nset = \"samples\"\n",
+        "[advantage]\nnorm_by_std = false\nlimit = 0.75\n[advantage.over_time]\nkind = \"mars\"\n\
+         set = \"samples\"\n",
     );
     let turns = Rollouts {
         cu_turns: Some(&[0, 1, 3, 4, 5]),

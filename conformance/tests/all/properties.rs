@@ -207,7 +207,11 @@ proptest! {
     }
 
     #[test]
-    fn token_ratio(case in token_case((guard(), any::<bool>()).prop_map(|(guard, outputs)| Params::TokenRatio { guard, outputs }))) {
+    fn token_ratio(
+        case in token_case(
+            (guard(), any::<bool>()).prop_map(|(guard, outputs)| Params::TokenRatio { guard, outputs })
+        )
+    ) {
         check(case)?;
     }
 
@@ -222,7 +226,9 @@ proptest! {
     }
 
     #[test]
-    fn kl_divergence(case in token_case((kl(), any::<bool>()).prop_map(|(kl, outputs)| Params::Kl { kl, outputs }))) {
+    fn kl_divergence(
+        case in token_case((kl(), any::<bool>()).prop_map(|(kl, outputs)| Params::Kl { kl, outputs }))
+    ) {
         check(case)?;
     }
 
@@ -232,7 +238,12 @@ proptest! {
     }
 
     #[test]
-    fn row_scan(case in token_case(prop::sample::select(vec![Direction::Prefix, Direction::Suffix]).prop_map(|direction| Params::RowScan { direction }))) {
+    fn row_scan(
+        case in token_case(
+            prop::sample::select(vec![Direction::Prefix, Direction::Suffix])
+                .prop_map(|direction| Params::RowScan { direction })
+        )
+    ) {
         check(case)?;
     }
 

@@ -16,7 +16,9 @@ macro_rules! per_column {
 
         /// The column with one extra entry.
         fn longer(mut rollouts: RolloutsBuf, column: Column) -> RolloutsBuf {
-            match column { $(Column::$name => rollouts.$name.iter_mut().for_each(|x| x.push(Default::default())),)* }
+            match column {
+                $(Column::$name => rollouts.$name.iter_mut().for_each(|x| x.push(Default::default())),)*
+            }
             rollouts
         }
     };
@@ -297,7 +299,8 @@ fn filters_reach_the_loss_mask() {
 fn rejection_and_valid_reach_every_estimator_of_groups() {
     // The last response of each group is rejected for its distance from the sampler, and counts in no
     // baseline.
-    let toml = "[correction]\nlevel = \"one\"\nrule = \"plain\"\n[[correction.reject]]\nstatistic = \"seq_mean_k1\"\nhigh = 1.5\n";
+    let toml = "[correction]\nlevel = \"one\"\nrule = \"plain\"\n[[correction.reject]]\n\
+                statistic = \"seq_mean_k1\"\nhigh = 1.5\n";
     let correction = Recipe::from_toml(toml).unwrap().correction;
     for name in ["grpo", "rloo", "gdpo", "spiral", "pass_k", "max_rl", "v0_5", "vcpo", "mc_grpo"] {
         let recipe = Recipe { correction: correction.clone(), ..Recipe::named(name).unwrap() };

@@ -10,34 +10,51 @@ const UNNAMED: [&str; 26] = [
     "kl = { estimator = 'k1', coef = 0.1, place = 'reward' }",
     "extends = 'reinforce_plus_plus'\nkl = { estimator = 'low_var_kl', coef = 0.1, place = 'reward' }",
     "extends = 'dapo'\nkl = { estimator = 'k3', coef = 0.1, importance_weighted = 'through_ratio' }",
-    "extends = 'gmpo'\ngate.bounds = 'ratio'\nkl = { estimator = 'k2', coef = 0.1, importance_weighted = 'detached' }",
+    "extends = 'gmpo'\ngate.bounds = 'ratio'\n\
+     kl = { estimator = 'k2', coef = 0.1, importance_weighted = 'detached' }",
     "kl = { estimator = 'abs', coef = 0.1, straight_through = true }\naggregation.mode = 'token-sum'",
-    "extends = 'dapo_full'\nadvantage.singleton = 'zero'\nreward.overlong = { max_length = 30, buffer = 20, saturate = true }",
-    "extends = 'pf_ppo'\nreward.filtration = { kind = 'max_random' }\nreward.filter = { kind = 'at_most_tokens', limit = 25 }",
-    "extends = 'pf_ppo'\nreward.filtration = { kind = 'best_random' }\nreward.filter = { kind = 'spread', eta = 0.4 }",
-    "extends = 'ace'\nreward.sharpen = { kind = 'ace', relu = true, per_token = true }\nadvantage.limit = 0.9",
-    "extends = 'mssr'\nreward.entropy = { of = 'distribution' }\nratio.level = 'sequence'\nratio.advantage = 'sequence_mean'",
+    "extends = 'dapo_full'\nadvantage.singleton = 'zero'\n\
+     reward.overlong = { max_length = 30, buffer = 20, saturate = true }",
+    "extends = 'pf_ppo'\nreward.filtration = { kind = 'max_random' }\n\
+     reward.filter = { kind = 'at_most_tokens', limit = 25 }",
+    "extends = 'pf_ppo'\nreward.filtration = { kind = 'best_random' }\n\
+     reward.filter = { kind = 'spread', eta = 0.4 }",
+    "extends = 'ace'\nreward.sharpen = { kind = 'ace', relu = true, per_token = true }\n\
+     advantage.limit = 0.9",
+    "extends = 'mssr'\nreward.entropy = { of = 'distribution' }\nratio.level = 'sequence'\n\
+     ratio.advantage = 'sequence_mean'",
     "extends = 'verl'\nmask = { opsm_delta = 0.05, top_entropy = 0.5 }\nentropy.coef = 0.01\n\
-     correction = { level = 'geometric', rule = 'truncate', low = 0.9, high = 1.1, normalize = true, denominator = 'after', \
-     reject = [{ statistic = 'token_k2', high = 0.5 }, { statistic = 'seq_max_k3', high = 2.0 }] }",
-    "extends = 'reinforce_plus_plus_baseline'\ncorrection = { level = 'token', high = 2.0, normalize = true, denominator = 'after', \
-     reject = [{ statistic = 'token_k1', low = 0.5, high = 2.0 }] }",
-    "extends = 'ppo_critic'\nvalue = { coef = 0.5, cliprange_value = 0.2, huber_delta = 0.3, aggregation = { mode = 'seq-mean-token-sum' } }\n\
-     correction = { level = 'sequence', high = 3.0, reject = [{ statistic = 'seq_sum_k1', high = 3.0 }] }\nadvantage.limit = 1.5",
-    "extends = 'optimal_token_baseline'\nadvantage.over_time.lone_tail_is_raw = true\nadvantage.over_time.gamma = 0.9\n\
+     correction = { level = 'geometric', rule = 'truncate', low = 0.9, high = 1.1, normalize = true, \
+     denominator = 'after', reject = [{ statistic = 'token_k2', high = 0.5 }, { statistic = 'seq_max_k3', \
+     high = 2.0 }] }",
+    "extends = 'reinforce_plus_plus_baseline'\n\
+     correction = { level = 'token', high = 2.0, normalize = true, denominator = 'after', reject = [{ \
+     statistic = 'token_k1', low = 0.5, high = 2.0 }] }",
+    "extends = 'ppo_critic'\nvalue = { coef = 0.5, cliprange_value = 0.2, huber_delta = 0.3, aggregation = { \
+     mode = 'seq-mean-token-sum' } }\n\
+     correction = { level = 'sequence', high = 3.0, reject = [{ statistic = 'seq_sum_k1', high = 3.0 }] }\n\
+     advantage.limit = 1.5",
+    "extends = 'optimal_token_baseline'\nadvantage.over_time.lone_tail_is_raw = true\n\
+     advantage.over_time.gamma = 0.9\n\
      correction = { level = 'token', high = 2.0, denominator = 'before' }",
-    "extends = 'evol_rl'\nreward.shaping.mean_weight = 0.3\nratio.guard = 'straight_through'\nratio.guard_bound = 0.2",
-    "extends = 'grpovi'\nreward.shaping = { low = -0.5, high = 1.5, merge_ties = true }\nadvantage.estimator = 'v0_5'\n\
+    "extends = 'evol_rl'\nreward.shaping.mean_weight = 0.3\nratio.guard = 'straight_through'\n\
+     ratio.guard_bound = 0.2",
+    "extends = 'grpovi'\nreward.shaping = { low = -0.5, high = 1.5, merge_ties = true }\n\
+     advantage.estimator = 'v0_5'\n\
      advantage.tau2 = 0.05\nadvantage.laplace = true",
     "extends = 'psr'\nadvantage.estimator = 'grpo'\nreward.shaping = 'none'\n\
-     advantage.over_time = { kind = 'signed_return', gamma = 0.9, correct = 0.25, wrong = -1.0, offset = 0.125, stop_at_mask = true }",
+     advantage.over_time = { kind = 'signed_return', gamma = 0.9, correct = 0.25, wrong = -1.0, \
+     offset = 0.125, stop_at_mask = true }",
     "extends = 'ppo'\nadvantage.over_time = { kind = 'signed_return', gamma = 0.8, wrong = -0.5 }",
-    "extends = 'roll'\nadvantage.singleton = 'zero'\nreward.weights = { length = [1.5, 0.5], difficulty = [0.5, 2.0] }",
-    "extends = 'verl'\nreward.weights = { length = [0.25, 1.0] }\ncorrection = { level = 'token', high = 2.0, denominator = 'after', \
-     reject = [{ statistic = 'token_k1', low = 0.5, high = 2.0 }] }",
+    "extends = 'roll'\nadvantage.singleton = 'zero'\n\
+     reward.weights = { length = [1.5, 0.5], difficulty = [0.5, 2.0] }",
+    "extends = 'verl'\nreward.weights = { length = [0.25, 1.0] }\n\
+     correction = { level = 'token', high = 2.0, denominator = 'after', reject = [{ statistic = 'token_k1', \
+     low = 0.5, high = 2.0 }] }",
     "extends = 'trl_gdpo'\nadvantage.nan_reward = 'zero'",
     "extends = 'grpo'\nadvantage = { nan_reward = 'zero', singleton = 'zero' }",
-    "extends = 'verl'\ncorrection = { level = 'token', high = 2.0, m2_threshold = 0.002, denominator = 'after' }",
+    "extends = 'verl'\ncorrection = { level = 'token', high = 2.0, m2_threshold = 0.002, \
+     denominator = 'after' }",
     "extends = 'gmpo'\ngate.mean = 'clipped_sum'\ngate.clip_log_low = 0.05\ngate.clip_log_high = 0.05",
     "extends = 'ppo'\nratio = { level = 'product' }\naggregation.mode = 'seq-mean-token-sum'",
     "extends = 'verl'\nmask.top_entropy = 0.5\nratio = { level = 'sequence', gradient = 'mean' }",

@@ -85,14 +85,16 @@ pub struct RowMoments<'a> {
     pub row_alarm: Out<'a, u32>,
 }
 
-crate::kernel_args!(unsafe RowMoments<'_> { offsets, mask, values, per_row, nan_is_missing, row_moments, row_alarm });
+crate::kernel_args!(unsafe RowMoments<'_> { offsets, mask, values, per_row, nan_is_missing, row_moments,
+    row_alarm });
 
 impl Kernel for RowMoments<'_> {
     const NAME: &'static str = "row_moments";
 
     fn check_bounds(&self) -> Result<(), Error> {
         let (elements, rows) = self.offsets.sizes();
-        crate::lengths!(self; elements => mask; if self.per_row { rows } else { elements } => values; MOMENTS * rows => row_moments; rows => row_alarm);
+        crate::lengths!(self; elements => mask; if self.per_row { rows } else { elements } => values;
+            MOMENTS * rows => row_moments; rows => row_alarm);
         Ok(())
     }
 

@@ -92,6 +92,9 @@ pub struct OpInfo {
 /// conformance's coverage test): GPU entry points, dispatch, benchmarks, oracle, property cases, docs. A
 /// variant is written `number entry_point`; an op without variants has one.
 #[macro_export]
+// For rustfmt alone, which would move the second lines of strings: a `rustfmt::skip` that the compiler sees
+// hides the macro from imports in this crate.
+#[cfg_attr(any(), rustfmt::skip)]
 macro_rules! for_each_op {
     ($with:ident) => {
         $with! {
@@ -103,14 +106,18 @@ macro_rules! for_each_op {
             token_ratio: $crate::ratio::TokenRatio<'_>, "ratio/token.rs", "sequence",
                 "importance ratio exp(logp - logp_old) per token, with its statistics", [0 token_ratio];
             rollout_mismatch: $crate::correction::RolloutMismatch<'_>, "correction/mismatch.rs", "sequence",
-                "how far trainer and sampler are apart: KL estimates, chi-square, extreme tokens, perplexity", [0 rollout_mismatch];
-            rollout_correction: $crate::correction::RolloutCorrection<'_>, "correction/weights.rs", "sequence",
+                "how far trainer and sampler are apart: KL estimates, chi-square, extreme tokens, perplexity",
+                [0 rollout_mismatch];
+            rollout_correction: $crate::correction::RolloutCorrection<'_>, "correction/weights.rs",
+                "sequence",
                 "importance weights (TIS, IcePop, MIS) and the loss mask that rejection leaves",
                 [0 rollout_correction, 1 rollout_correction_differences];
-            normalize_weights: $crate::correction::NormalizeWeights<'_>, "correction/normalize.rs", "sequence",
+            normalize_weights: $crate::correction::NormalizeWeights<'_>, "correction/normalize.rs",
+                "sequence",
                 "weights divided by their mean over the batch", [0 normalize_weights];
             log_ratio_scan: $crate::ratio::LogRatioScan<'_>, "ratio/log_ratio_scan.rs", "sequence",
-                "log-ratios of prefixes, prefix minima, segments and whole sequences, one per token", [0 log_ratio_scan];
+                "log-ratios of prefixes, prefix minima, segments and whole sequences, one per token",
+                [0 log_ratio_scan];
             proximal_logp: $crate::ratio::ProximalLogp<'_>, "ratio/proximal.rs", "sequence",
                 "log-probabilities of the proximal policy, interpolated by staleness", [0 proximal_logp];
             staleness: $crate::ratio::Staleness<'_>, "ratio/staleness.rs", "sequence",
@@ -118,39 +125,66 @@ macro_rules! for_each_op {
             effective_sample_size: $crate::ratio::EffectiveSampleSize<'_>, "ratio/ess.rs", "row",
                 "effective sample size of the weights of each row", [0 effective_sample_size];
             // --- policy losses
-            policy_loss_ppo: $crate::policy_loss::PolicyLoss<'_, $crate::gate::PpoClip>, "policy_loss/mod.rs", "sequence",
+            policy_loss_ppo: $crate::policy_loss::PolicyLoss<'_, $crate::gate::PpoClip>, "policy_loss/mod.rs",
+                "sequence",
                 "PPO clip (asymmetric, dual): loss, dL/dlogp and metrics, fused",
                 [0 policy_loss_ppo, 1 policy_loss_ppo_any, 2 policy_loss_ppo_kl, 3 policy_loss_ppo_loss,
                  4 policy_loss_ppo_kl_loss, 5 policy_loss_ppo_metrics, 6 policy_loss_ppo_kl_metrics];
-            policy_loss_sapo: $crate::policy_loss::PolicyLoss<'_, $crate::gate::Sapo>, "policy_loss/mod.rs", "sequence",
+            policy_loss_sapo: $crate::policy_loss::PolicyLoss<'_, $crate::gate::Sapo>, "policy_loss/mod.rs",
+                "sequence",
                 "SAPO soft gate: loss, dL/dlogp and metrics, fused",
                 [0 policy_loss_sapo, 1 policy_loss_sapo_any, 2 policy_loss_sapo_kl, 3 policy_loss_sapo_loss,
                  4 policy_loss_sapo_kl_loss, 5 policy_loss_sapo_metrics, 6 policy_loss_sapo_kl_metrics];
-            policy_loss_cispo: $crate::policy_loss::PolicyLoss<'_, $crate::gate::Cispo>, "policy_loss/mod.rs", "sequence",
+            policy_loss_cispo: $crate::policy_loss::PolicyLoss<'_, $crate::gate::Cispo>, "policy_loss/mod.rs",
+                "sequence",
                 "CISPO: clipped importance weight, never differentiated; loss, dL/dlogp and metrics, fused",
-                [0 policy_loss_cispo, 1 policy_loss_cispo_any, 2 policy_loss_cispo_kl, 3 policy_loss_cispo_loss, 4 policy_loss_cispo_kl_loss, 5 policy_loss_cispo_metrics, 6 policy_loss_cispo_kl_metrics];
-            policy_loss_reinforce: $crate::policy_loss::PolicyLoss<'_, $crate::gate::Reinforce>, "policy_loss/mod.rs", "sequence",
+                [0 policy_loss_cispo, 1 policy_loss_cispo_any, 2 policy_loss_cispo_kl,
+                    3 policy_loss_cispo_loss, 4 policy_loss_cispo_kl_loss, 5 policy_loss_cispo_metrics,
+                    6 policy_loss_cispo_kl_metrics];
+            policy_loss_reinforce: $crate::policy_loss::PolicyLoss<'_, $crate::gate::Reinforce>,
+                "policy_loss/mod.rs", "sequence",
                 "REINFORCE without importance weight (GPG): loss, dL/dlogp and metrics, fused",
-                [0 policy_loss_reinforce, 1 policy_loss_reinforce_any, 2 policy_loss_reinforce_kl, 3 policy_loss_reinforce_loss, 4 policy_loss_reinforce_kl_loss, 5 policy_loss_reinforce_metrics, 6 policy_loss_reinforce_kl_metrics];
-            policy_loss_dppo_tv: $crate::policy_loss::PolicyLoss<'_, $crate::gate::DppoTv>, "policy_loss/mod.rs", "sequence",
+                [0 policy_loss_reinforce, 1 policy_loss_reinforce_any, 2 policy_loss_reinforce_kl,
+                    3 policy_loss_reinforce_loss, 4 policy_loss_reinforce_kl_loss,
+                    5 policy_loss_reinforce_metrics, 6 policy_loss_reinforce_kl_metrics];
+            policy_loss_dppo_tv: $crate::policy_loss::PolicyLoss<'_, $crate::gate::DppoTv>,
+                "policy_loss/mod.rs", "sequence",
                 "DPPO, trust region by total variation: loss, dL/dlogp and metrics, fused",
-                [0 policy_loss_dppo_tv, 1 policy_loss_dppo_tv_any, 2 policy_loss_dppo_tv_kl, 3 policy_loss_dppo_tv_loss, 4 policy_loss_dppo_tv_kl_loss, 5 policy_loss_dppo_tv_metrics, 6 policy_loss_dppo_tv_kl_metrics];
-            policy_loss_dppo_kl: $crate::policy_loss::PolicyLoss<'_, $crate::gate::DppoKl>, "policy_loss/mod.rs", "sequence",
+                [0 policy_loss_dppo_tv, 1 policy_loss_dppo_tv_any, 2 policy_loss_dppo_tv_kl,
+                    3 policy_loss_dppo_tv_loss, 4 policy_loss_dppo_tv_kl_loss, 5 policy_loss_dppo_tv_metrics,
+                    6 policy_loss_dppo_tv_kl_metrics];
+            policy_loss_dppo_kl: $crate::policy_loss::PolicyLoss<'_, $crate::gate::DppoKl>,
+                "policy_loss/mod.rs", "sequence",
                 "DPPO, trust region by binary KL divergence: loss, dL/dlogp and metrics, fused",
-                [0 policy_loss_dppo_kl, 1 policy_loss_dppo_kl_any, 2 policy_loss_dppo_kl_kl, 3 policy_loss_dppo_kl_loss, 4 policy_loss_dppo_kl_kl_loss, 5 policy_loss_dppo_kl_metrics, 6 policy_loss_dppo_kl_kl_metrics];
-            policy_loss_mini_rl: $crate::policy_loss::PolicyLoss<'_, $crate::gate::MiniRl>, "policy_loss/mod.rs", "sequence",
-                "MiniRL: truncated weight to the rollout policy, PPO's clip as a mask; loss, dL/dlogp and metrics, fused",
-                [0 policy_loss_mini_rl, 1 policy_loss_mini_rl_any, 2 policy_loss_mini_rl_kl, 3 policy_loss_mini_rl_loss, 4 policy_loss_mini_rl_kl_loss, 5 policy_loss_mini_rl_metrics, 6 policy_loss_mini_rl_kl_metrics];
-            policy_loss_remix: $crate::policy_loss::PolicyLoss<'_, $crate::gate::Remix>, "policy_loss/mod.rs", "sequence",
+                [0 policy_loss_dppo_kl, 1 policy_loss_dppo_kl_any, 2 policy_loss_dppo_kl_kl,
+                    3 policy_loss_dppo_kl_loss, 4 policy_loss_dppo_kl_kl_loss, 5 policy_loss_dppo_kl_metrics,
+                    6 policy_loss_dppo_kl_kl_metrics];
+            policy_loss_mini_rl: $crate::policy_loss::PolicyLoss<'_, $crate::gate::MiniRl>,
+                "policy_loss/mod.rs", "sequence",
+                "MiniRL: truncated weight to the rollout policy, PPO's clip as a mask; loss, dL/dlogp and \
+                 metrics, fused",
+                [0 policy_loss_mini_rl, 1 policy_loss_mini_rl_any, 2 policy_loss_mini_rl_kl,
+                    3 policy_loss_mini_rl_loss, 4 policy_loss_mini_rl_kl_loss, 5 policy_loss_mini_rl_metrics,
+                    6 policy_loss_mini_rl_kl_metrics];
+            policy_loss_remix: $crate::policy_loss::PolicyLoss<'_, $crate::gate::Remix>, "policy_loss/mod.rs",
+                "sequence",
                 "ReMix: PPO's clip around the latest policy's ratio; loss, dL/dlogp and metrics, fused",
-                [0 policy_loss_remix, 1 policy_loss_remix_any, 2 policy_loss_remix_kl, 3 policy_loss_remix_loss, 4 policy_loss_remix_kl_loss, 5 policy_loss_remix_metrics, 6 policy_loss_remix_kl_metrics];
-            policy_loss_trust_region: $crate::policy_loss::PolicyLoss<'_, $crate::gate::TrustRegion>, "policy_loss/mod.rs", "sequence",
-                "DPPO whose weight is of the sampler, or whose divergences are given: loss, dL/dlogp and metrics, fused",
-                [0 policy_loss_trust_region, 1 policy_loss_trust_region_any, 2 policy_loss_trust_region_kl, 3 policy_loss_trust_region_loss, 4 policy_loss_trust_region_kl_loss, 5 policy_loss_trust_region_metrics, 6 policy_loss_trust_region_kl_metrics];
+                [0 policy_loss_remix, 1 policy_loss_remix_any, 2 policy_loss_remix_kl,
+                    3 policy_loss_remix_loss, 4 policy_loss_remix_kl_loss, 5 policy_loss_remix_metrics,
+                    6 policy_loss_remix_kl_metrics];
+            policy_loss_trust_region: $crate::policy_loss::PolicyLoss<'_, $crate::gate::TrustRegion>,
+                "policy_loss/mod.rs", "sequence",
+                "DPPO whose weight is of the sampler, or whose divergences are given: loss, dL/dlogp and \
+                 metrics, fused",
+                [0 policy_loss_trust_region, 1 policy_loss_trust_region_any, 2 policy_loss_trust_region_kl,
+                    3 policy_loss_trust_region_loss, 4 policy_loss_trust_region_kl_loss,
+                    5 policy_loss_trust_region_metrics, 6 policy_loss_trust_region_kl_metrics];
             policy_loss_gmpo: $crate::policy_loss::PolicyLossGmpo<'_>, "policy_loss/gmpo.rs", "sequence",
-                "GMPO: geometric-mean ratio of log-ratios clipped token by token; loss, dL/dlogp and metrics, fused",
+                "GMPO: geometric-mean ratio of log-ratios clipped token by token; loss, dL/dlogp and \
+                 metrics, fused",
                 [0 policy_loss_gmpo, 1 policy_loss_gmpo_metrics];
-            sequence_weight: $crate::policy_loss::SequenceWeight<'_>, "policy_loss/sequence_weight.rs", "sequence",
+            sequence_weight: $crate::policy_loss::SequenceWeight<'_>, "policy_loss/sequence_weight.rs",
+                "sequence",
                 "weights by how far a sequence has moved: VESPO, TOPR, off-policy mask", [0 sequence_weight];
             covariance: $crate::select::Covariance<'_>, "select/covariance.rs", "sequence",
                 "centred advantage times centred log-probability of each token", [0 covariance];
@@ -171,7 +205,8 @@ macro_rules! for_each_op {
             value_loss: $crate::value_loss::ValueLoss<'_>, "value_loss.rs", "sequence",
                 "clipped value loss of a critic: loss, dL/dV and clipped tokens, fused", [0 value_loss];
             logits_statistics: $crate::logits::LogitsStatistics<'_>, "logits/statistics.rs", "token",
-                "log-probability of the label, logsumexp, entropy, score norm and top token of a row of logits",
+                "log-probability of the label, logsumexp, entropy, score norm and top token of a row of \
+                 logits",
                 [0 logits_statistics, 1 logits_statistics_moments];
             logits_gradient: $crate::logits::LogitsGradient<'_>, "logits/gradient.rs", "token",
                 "gradient of the logits from those of logp and entropy", [0 logits_gradient];
@@ -196,28 +231,36 @@ macro_rules! for_each_op {
             fold_moments: $crate::aggregate::FoldMoments<'_>, "aggregate/moments.rs", "batch",
                 "moments of rows merged into those of the batch, by row index", [0 fold_moments];
             batch_counts: $crate::aggregate::BatchCounts<'_>, "aggregate/counts.rs", "part of the batch",
-                "live tokens, non-empty sequences and the longest of each part of a batch, for denominators on the device", [0 batch_counts];
+                "live tokens, non-empty sequences and the longest of each part of a batch, for denominators \
+                 on the device", [0 batch_counts];
             loss_totals: $crate::aggregate::LossTotals<'_>, "aggregate/totals.rs", "statistic",
-                "loss, metrics, counts and worst alarm of a batch from those of its sequences", [0 loss_totals];
+                "loss, metrics, counts and worst alarm of a batch from those of its sequences",
+                [0 loss_totals];
             // --- exact sums
-            exact_sum: $crate::aggregate::ExactDigits<'_, f64>, "aggregate/exact_sum.rs", "4 digits of 4096 values",
+            exact_sum: $crate::aggregate::ExactDigits<'_, f64>, "aggregate/exact_sum.rs",
+                "4 digits of 4096 values",
                 "digits of the exact sum of binary64 values, to be added in any order", [0 exact_sum];
-            exact_sum_f32: $crate::aggregate::ExactDigits<'_, f32>, "aggregate/exact_sum.rs", "4 digits of 4096 values",
+            exact_sum_f32: $crate::aggregate::ExactDigits<'_, f32>, "aggregate/exact_sum.rs",
+                "4 digits of 4096 values",
                 "digits of the exact sum of values or of their squares", [0 exact_sum_f32];
             // --- whitening
             whiten: $crate::advantage::Whiten<'_>, "advantage/whiten.rs", "row",
                 "values centred and scaled by the moments of a batch", [0 whiten];
             // --- advantages over time
-            discounted_return: $crate::advantage::DiscountedReturn<'_>, "advantage/discounted_return.rs", "sequence",
+            discounted_return: $crate::advantage::DiscountedReturn<'_>, "advantage/discounted_return.rs",
+                "sequence",
                 "discounted sum of the rewards from each token on", [0 discounted_return];
             gae: $crate::advantage::Gae<'_>, "advantage/gae.rs", "sequence",
                 "generalised advantage estimates over live tokens, and λ-returns", [0 gae];
             vtrace: $crate::advantage::VTrace<'_>, "advantage/vtrace.rs", "sequence",
                 "values and advantages of a policy that did not sample the data", [0 vtrace];
             step_return: $crate::advantage::StepReturn<'_>, "advantage/step_return.rs", "trajectory",
-                "discounted sum of step rewards up to the first step that differs from the expert's", [0 step_return];
-            optimal_token_baseline: $crate::advantage::OptimalTokenBaseline<'_>, "advantage/optimal_token_baseline.rs", "group",
-                "returns minus the score-weighted mean of the group at the same position", [0 optimal_token_baseline];
+                "discounted sum of step rewards up to the first step that differs from the expert's",
+                [0 step_return];
+            optimal_token_baseline: $crate::advantage::OptimalTokenBaseline<'_>,
+                "advantage/optimal_token_baseline.rs", "group",
+                "returns minus the score-weighted mean of the group at the same position",
+                [0 optimal_token_baseline];
             // --- more of outcome rewards
             pass_at_k: $crate::advantage::PassAtK<'_>, "advantage/pass_at_k.rs", "group",
                 "analytic pass@k advantage of each sequence, and pass@k of its group", [0 pass_at_k];
@@ -241,22 +284,28 @@ macro_rules! for_each_op {
                 "MSSR's entropy shaping of advantages per token", [0 entropy_bonus, 1 entropy_bonus_full];
             // --- checks
             check_offsets: $crate::check::CheckOffsets<'_>, "check.rs", "4096 offsets",
-                "first offset that is out of order, for offsets that only a device can see", [0 check_offsets];
+                "first offset that is out of order, for offsets that only a device can see",
+                [0 check_offsets];
             check_values: $crate::check::CheckValues<'_>, "check.rs", "4096 values",
-                "first live value outside its domain, for arrays that only a device can see", [0 check_values];
+                "first live value outside its domain, for arrays that only a device can see",
+                [0 check_values];
             // --- prefix trees
             tree_sort: $crate::tree::TreeSort<'_>, "tree/tree_sort.rs", "merge",
                 "two sorted runs of responses merged, with the prefix that neighbours share", [0 tree_sort];
             tree_nodes: $crate::tree::TreeNodes<'_>, "tree/tree_nodes.rs", "group",
-                "branching nodes of a group's prefix tree: value, parent, number of responses", [0 tree_nodes];
+                "branching nodes of a group's prefix tree: value, parent, number of responses",
+                [0 tree_nodes];
             tree_advantage: $crate::tree::TreeAdvantage<'_>, "tree/tree_advantage.rs", "sequence",
-                "advantage of each token: the response's, corrected where responses part (TEMPO)", [0 tree_advantage];
+                "advantage of each token: the response's, corrected where responses part (TEMPO)",
+                [0 tree_advantage];
             // --- routing replay
             gating_forward: $crate::routing::GatingForward<'_>, "routing/gating_forward.rs", "router row",
                 "experts and gate weights of a mixture-of-experts router, natural or replayed",
-                [0 gating_forward, 1 gating_forward_all, 2 gating_forward_sigmoid, 3 gating_forward_probability, 4 gating_forward_sqrt_softplus];
+                [0 gating_forward, 1 gating_forward_all, 2 gating_forward_sigmoid,
+                    3 gating_forward_probability, 4 gating_forward_sqrt_softplus];
             gating_backward: $crate::routing::GatingBackward<'_>, "routing/gating_backward.rs", "router row",
-                "gradient of the dense router scores from that of the gate weights", [0 gating_backward, 1 gating_backward_all, 2 gating_backward_sqrt_softplus];
+                "gradient of the dense router scores from that of the gate weights",
+                [0 gating_backward, 1 gating_backward_all, 2 gating_backward_sqrt_softplus];
             balance_loss: $crate::routing::BalanceLoss<'_>, "routing/balance.rs", "router row",
                 "load-balance loss of a router and the gradient of its scores", [0 balance_loss];
         }
@@ -264,7 +313,8 @@ macro_rules! for_each_op {
 }
 
 macro_rules! list {
-    ($($name:ident: $kernel:ty, $file:literal, $row:literal, $summary:literal, [$($number:literal $entry:ident),*];)*) => {
+    ($($name:ident: $kernel:ty, $file:literal, $row:literal, $summary:literal,
+        [$($number:literal $entry:ident),*];)*) => {
         /// The table of ops as data.
         pub const OPS: &[OpInfo] = &[$(OpInfo {
             name: stringify!($name),
@@ -277,7 +327,8 @@ macro_rules! list {
         // Every op must fit the entry points, and its variants must be numbered in order.
         $(const _: () = {
             const fn fits<A: DisjointRows>() {
-                assert!(A::POINTERS <= MAX_POINTERS && A::WORDS <= MAX_WORDS, "raise MAX_POINTERS or MAX_WORDS");
+                assert!(A::POINTERS <= MAX_POINTERS && A::WORDS <= MAX_WORDS,
+                    "raise MAX_POINTERS or MAX_WORDS");
             }
             fits::<$kernel>();
             let numbers: &[usize] = &[$($number),*];

@@ -283,7 +283,8 @@ impl<G: Gate> PolicyLoss<'_, G> {
         if self.level == Level::Given && (G::READS_OLD || (G::SECOND && self.logp_second.is_none())) {
             return Err(Error::Combination {
                 argument: "ratio.level",
-                expected: "given log-ratios take the place of logp_old, which this gate reads: use level token",
+                expected: "given log-ratios take the place of logp_old, which this gate reads: use level \
+                           token",
             });
         }
         if self.logp_second.is_some() && !G::SECOND {

@@ -68,7 +68,8 @@ pub struct NoveltyBands<'a> {
 }
 
 crate::kernel_args!(unsafe NoveltyBands<'_> {
-    cu_groups, pair_start, similarity, classes, valid, mean_weight, majority, minority, width, invalid, shaped, novelty
+    cu_groups, pair_start, similarity, classes, valid, mean_weight, majority, minority, width, invalid,
+    shaped, novelty
 });
 
 impl NoveltyBands<'_> {

@@ -170,7 +170,8 @@ pub struct ShapeRewards<'a> {
     pub shaped: Out<'a, f32>,
 }
 
-crate::kernel_args!(unsafe ShapeRewards<'_> { cu_groups, rewards, valid, shaping, threshold, lengths, flags, reference, shaped });
+crate::kernel_args!(unsafe ShapeRewards<'_> { cu_groups, rewards, valid, shaping, threshold, lengths, flags,
+    reference, shaped });
 
 impl ShapeRewards<'_> {
     /// Checks that the scalar parameters are in their domain and that the arrays they need are present, with

@@ -62,7 +62,8 @@ pub struct VarianceIncrease<'a> {
     pub shaped: Out<'a, f32>,
 }
 
-crate::kernel_args!(unsafe VarianceIncrease<'_> { cu_groups, rewards, valid, logp, low, high, margin, merge_ties, shaped });
+crate::kernel_args!(unsafe VarianceIncrease<'_> { cu_groups, rewards, valid, logp, low, high, margin,
+    merge_ties, shaped });
 
 impl VarianceIncrease<'_> {
     /// Checks that the scalar parameters are in their domain and that `logp` has one entry per sequence.

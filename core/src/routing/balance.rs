@@ -51,7 +51,8 @@ pub struct BalanceLoss<'a> {
     pub row_alarm: Out<'a, u32>,
 }
 
-crate::kernel_args!(unsafe BalanceLoss<'_> { experts, rows, scores, load, weight, gradient, row_loss, row_alarm });
+crate::kernel_args!(unsafe BalanceLoss<'_> { experts, rows, scores, load, weight, gradient, row_loss,
+    row_alarm });
 
 impl BalanceLoss<'_> {
     /// Checks that sizes and the weight are in their domain.
@@ -101,7 +102,8 @@ impl Kernel for BalanceLoss<'_> {
 
     fn check_bounds(&self) -> Result<(), Error> {
         let scores = self.rows.saturating_mul(self.experts);
-        crate::lengths!(self; scores => scores, gradient; self.experts => load; self.rows => row_loss, row_alarm);
+        crate::lengths!(self; scores => scores, gradient; self.experts => load;
+            self.rows => row_loss, row_alarm);
         Ok(())
     }
 

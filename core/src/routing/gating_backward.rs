@@ -53,7 +53,8 @@ pub struct GatingBackward<'a> {
     pub row_alarm: Out<'a, u32>,
 }
 
-crate::kernel_args!(unsafe GatingBackward<'_> { router, rows, scores, chosen, gates, coef, gradient, row_alarm });
+crate::kernel_args!(unsafe GatingBackward<'_> { router, rows, scores, chosen, gates, coef, gradient,
+    row_alarm });
 
 impl GatingBackward<'_> {
     /// Checks that sizes and parameters are in their domain and agree.

@@ -108,7 +108,8 @@ pub struct GatingForward<'a> {
     pub row_alarm: Out<'a, u32>,
 }
 
-crate::kernel_args!(unsafe GatingForward<'_> { router, rows, scores, bias, replay, chosen, gates, group_scores, row_replayed, row_alarm });
+crate::kernel_args!(unsafe GatingForward<'_> { router, rows, scores, bias, replay, chosen, gates,
+    group_scores, row_replayed, row_alarm });
 
 impl GatingForward<'_> {
     /// Checks that sizes and parameters are in their domain and agree.
@@ -248,7 +249,8 @@ impl Kernel for GatingForward<'_> {
             router.check_trace(&replay.trace, rows)?;
             crate::lengths!(replay; replay.trace.tokens() => mask);
         }
-        crate::lengths!(self; router.experts => bias; rows * router.top_k => gates; rows * router.groups => group_scores; rows => row_replayed, row_alarm);
+        crate::lengths!(self; router.experts => bias; rows * router.top_k => gates;
+            rows * router.groups => group_scores; rows => row_replayed, row_alarm);
         crate::lengths!(self.chosen; rows * router.top_k => narrow, wide);
         Ok(())
     }

@@ -273,8 +273,8 @@ impl fmt::Display for TraceFault {
             }
             TraceFault::OneTokenShort { tokens } => write!(
                 f,
-                "`trace` has rows for {} tokens: expected {tokens}; the engine records no row for a token that it does not feed back: \
-                 append an absent one to each sequence",
+                "`trace` has rows for {} tokens: expected {tokens}; the engine records no row for a token \
+                 that it does not feed back: append an absent one to each sequence",
                 tokens - 1
             ),
             TraceFault::TooManyExperts { experts, most } => {

@@ -41,7 +41,8 @@ pub struct Covariance<'a> {
     pub covariance: Out<'a, f32>,
 }
 
-crate::kernel_args!(unsafe Covariance<'_> { cu_seqlens, loss_mask, logp, advantage, advantage_per_token, logp_moments, advantage_moments, covariance });
+crate::kernel_args!(unsafe Covariance<'_> { cu_seqlens, loss_mask, logp, advantage, advantage_per_token,
+    logp_moments, advantage_moments, covariance });
 
 impl Kernel for Covariance<'_> {
     const NAME: &'static str = "covariance";
@@ -49,7 +50,8 @@ impl Kernel for Covariance<'_> {
     fn check_bounds(&self) -> Result<(), Error> {
         let (tokens, sequences) = self.cu_seqlens.sizes();
         let advantages = if self.advantage_per_token { tokens } else { sequences };
-        crate::lengths!(self; tokens => loss_mask, logp, covariance; advantages => advantage; MOMENTS => logp_moments, advantage_moments);
+        crate::lengths!(self; tokens => loss_mask, logp, covariance; advantages => advantage;
+            MOMENTS => logp_moments, advantage_moments);
         Ok(())
     }
 

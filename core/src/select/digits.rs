@@ -105,7 +105,8 @@ impl Kernel for NarrowDigits<'_> {
     const NAME: &'static str = "narrow_digits";
 
     fn check_bounds(&self) -> Result<(), Error> {
-        crate::lengths!(self; self.rows.saturating_mul(DIGITS) => counts; self.rows => ties_before; 2 => state, narrowed);
+        crate::lengths!(self; self.rows.saturating_mul(DIGITS) => counts; self.rows => ties_before;
+            2 => state, narrowed);
         Ok(())
     }
 

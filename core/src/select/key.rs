@@ -141,7 +141,8 @@ impl Kernel for SelectionKey<'_> {
         let (tokens, sequences) = self.cu_seqlens.sizes();
         crate::lengths!(self; tokens => loss_mask, values, keys);
         if let Some(test) = &self.unclipped {
-            crate::lengths!(test; tokens => logp, logp_old; if test.advantage_per_token { tokens } else { sequences } => advantage);
+            crate::lengths!(test; tokens => logp, logp_old;
+                if test.advantage_per_token { tokens } else { sequences } => advantage);
         }
         Ok(())
     }

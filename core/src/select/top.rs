@@ -41,14 +41,16 @@ pub struct SelectTop<'a> {
     pub row_selected: Out<'a, u32>,
 }
 
-crate::kernel_args!(unsafe SelectTop<'_> { cu_seqlens, loss_mask, keys, state, ties_before, on, on_value, off, off_value, out, row_selected });
+crate::kernel_args!(unsafe SelectTop<'_> { cu_seqlens, loss_mask, keys, state, ties_before, on, on_value, off,
+    off_value, out, row_selected });
 
 impl Kernel for SelectTop<'_> {
     const NAME: &'static str = "select_top";
 
     fn check_bounds(&self) -> Result<(), Error> {
         let (tokens, sequences) = self.cu_seqlens.sizes();
-        crate::lengths!(self; tokens => loss_mask, keys, on, off, out; 2 => state; sequences => ties_before, row_selected);
+        crate::lengths!(self; tokens => loss_mask, keys, on, off, out; 2 => state;
+            sequences => ties_before, row_selected);
         Ok(())
     }
 

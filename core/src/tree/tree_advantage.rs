@@ -64,7 +64,8 @@ pub struct TreeAdvantage<'a> {
 }
 
 crate::kernel_args!(unsafe TreeAdvantage<'_> {
-    cu_seqlens, cu_groups, loss_mask, rewards, valid, lcp, value, parent, leaf, advantage, std, eps, token_advantage
+    cu_seqlens, cu_groups, loss_mask, rewards, valid, lcp, value, parent, leaf, advantage, std, eps,
+    token_advantage
 });
 
 impl TreeAdvantage<'_> {
@@ -103,7 +104,8 @@ impl Kernel for TreeAdvantage<'_> {
         let (tokens, sequences) = self.cu_seqlens.sizes();
         let groups = self.cu_groups.sizes();
         crate::op::check_total("cu_groups", groups.0, sequences, "sequences")?;
-        crate::lengths!(self; tokens => loss_mask, token_advantage; sequences => rewards, valid, lcp, value, parent, leaf, advantage; groups.1 => std);
+        crate::lengths!(self; tokens => loss_mask, token_advantage;
+            sequences => rewards, valid, lcp, value, parent, leaf, advantage; groups.1 => std);
         for s in 0..sequences {
             let (leaf, parent) = (self.leaf.at(s), self.parent.at(s));
             if leaf != NONE && leaf as usize >= sequences {

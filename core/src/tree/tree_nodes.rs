@@ -55,14 +55,16 @@ pub struct TreeNodes<'a> {
     pub leaf: Out<'a, u32>,
 }
 
-crate::kernel_args!(unsafe TreeNodes<'_> { cu_groups, order, lcp, rewards, valid, weights, value, counted, node, parent, leaf });
+crate::kernel_args!(unsafe TreeNodes<'_> { cu_groups, order, lcp, rewards, valid, weights, value, counted,
+    node, parent, leaf });
 
 impl Kernel for TreeNodes<'_> {
     const NAME: &'static str = "tree_nodes";
 
     fn check_bounds(&self) -> Result<(), Error> {
         let (sequences, groups) = self.cu_groups.sizes();
-        crate::lengths!(self; sequences => order, lcp, rewards, valid, weights, value, counted, node, parent, leaf);
+        crate::lengths!(self;
+            sequences => order, lcp, rewards, valid, weights, value, counted, node, parent, leaf);
         for group in 0..groups {
             let own = self.cu_groups.span(group);
             check_indices("order", self.order, own, own, "a sequence of the same group")?;

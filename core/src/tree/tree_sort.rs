@@ -55,7 +55,8 @@ pub struct TreeSort<'a> {
 /// Cost of a merge step in compared tokens (measured: 7 to 10 ns a step, 0.26 ns a token).
 const STEP: usize = 32;
 
-crate::kernel_args!(unsafe TreeSort<'_> { cu_merges, middle, cu_seqlens, tokens, pad, order, lcp, sorted, sorted_lcp });
+crate::kernel_args!(unsafe TreeSort<'_> { cu_merges, middle, cu_seqlens, tokens, pad, order, lcp, sorted,
+    sorted_lcp });
 
 impl TreeSort<'_> {
     /// Returns the length of the common prefix of sequences `a` and `b`, which agree before token `from`, and
@@ -95,7 +96,8 @@ impl Kernel for TreeSort<'_> {
     fn check_bounds(&self) -> Result<(), Error> {
         let (tokens, sequences) = self.cu_seqlens.sizes();
         let (positions, merges) = self.cu_merges.sizes();
-        crate::lengths!(self; tokens => tokens; positions => order, lcp, sorted, sorted_lcp; merges => middle);
+        crate::lengths!(self; tokens => tokens; positions => order, lcp, sorted, sorted_lcp;
+            merges => middle);
         check_indices("order", self.order, Span::new(0, positions), Span::new(0, sequences), "a sequence")?;
         for merge in 0..merges {
             let own = self.cu_merges.span(merge);

@@ -102,8 +102,8 @@ fn expm1mx(x: f64) -> f64 {
 pub(crate) const NANS: [u32; 6] =
     [0x7fc0_0000, 0xffc0_0000, 0x7f80_0001, 0xff80_0001, 0x7fff_ffff, 0xffff_ffff];
 
-/// |y - exact| in units of the binary32 spacing at `exact`; beyond the largest number as if the exponent range
-/// continued.
+/// |y - exact| in units of the binary32 spacing at `exact`; beyond the largest number as if the exponent
+/// range continued.
 pub(crate) fn ulp_error(y: f32, exact: f64) -> f64 {
     const BEYOND: f64 = 340_282_366_920_938_463_463_374_607_431_768_211_456.0; // 2^128
     if exact.is_nan() {

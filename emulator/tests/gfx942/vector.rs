@@ -226,7 +226,8 @@ fn results() {
             expect: |a, b, _| (b & 0xffff) << (a & 15) & 0xffff,
         },
         Row {
-            text: "v_or_b32_sdwa v8, v2, v4 dst_sel:WORD_1 dst_unused:UNUSED_PAD src0_sel:BYTE_0 src1_sel:DWORD",
+            text: "v_or_b32_sdwa v8, v2, v4 dst_sel:WORD_1 dst_unused:UNUSED_PAD src0_sel:BYTE_0 \
+                   src1_sel:DWORD",
             words: &[0x281008f9, 0x06000502],
             expect: |a, b, _| ((a & 0xff | b) & 0xffff) << 16,
         },

@@ -97,14 +97,16 @@ $L_end:
     assert!(got.iter().enumerate().all(|(lane, got)| *got == if lane < 16 { 15 } else { 7 }));
     // A lane that is not named, and a word of an absent lane.
     let fault = warp(&body.replace("65535", "255"), &[[0; 3]; 32]).unwrap_err();
-    assert!(
-        matches!(&fault.kind, FaultKind::Missing { missing: 0x100, why } if why.contains("not in its own mask"))
-    );
+    assert!(matches!(
+        &fault.kind,
+        FaultKind::Missing { missing: 0x100, why } if why.contains("not in its own mask")
+    ));
     assert_eq!(fault.place.lane, Some(8));
     let fault = warp(&body.replace("%r8, 15, 31", "%r8, 20, 31"), &[[0; 3]; 32]).unwrap_err();
-    assert!(
-        matches!(&fault.kind, FaultKind::Missing { missing: 0x10_0000, why } if why.contains("reads a word of lane 20"))
-    );
+    assert!(matches!(
+        &fault.kind,
+        FaultKind::Missing { missing: 0x10_0000, why } if why.contains("reads a word of lane 20")
+    ));
 }
 
 #[test]

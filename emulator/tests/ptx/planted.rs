@@ -127,9 +127,10 @@ fn a_store_one_element_too_far() {
     // The load comes first: element 37 of x is past its end.
     at(&fault, line("ld.global.b32 %r5"), 1, Some(5));
     let past = arrays[0] + 4 * u64::from(N);
-    assert!(
-        matches!(fault.kind, FaultKind::OutOfBounds { access: Access::Load, address, size: 4, .. } if address == past)
-    );
+    assert!(matches!(
+        fault.kind,
+        FaultKind::OutOfBounds { access: Access::Load, address, size: 4, .. } if address == past
+    ));
 
     let (fault, arrays) = run(&[("st.global.b32 [%d7], %r7", "st.global.b32 [%d7+4], %r7")], N).fault();
     at(&fault, line("st.global.b32 [%d7]"), 1, Some(4));

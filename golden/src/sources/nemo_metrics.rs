@@ -204,8 +204,8 @@ pub(super) fn metrics(to: &mut Setup, logged: Logged) {
     }
     #[rustfmt::skip]
     let ratios = [
-        "metrics.probs_ratio", "metrics.probs_ratio_min", "metrics.probs_ratio_max", "metrics.probs_ratio_clamped",
-        "metrics.probs_ratio_clamped_min", "metrics.probs_ratio_clamped_max",
+        "metrics.probs_ratio", "metrics.probs_ratio_min", "metrics.probs_ratio_max",
+        "metrics.probs_ratio_clamped", "metrics.probs_ratio_clamped_min", "metrics.probs_ratio_clamped_max",
     ];
     for (k, name) in ratios.into_iter().enumerate() {
         let l = logged.clone();

@@ -23,10 +23,11 @@ const VALUE: &[&str] = &["cu_seqlens", "cu_groups", "loss_mask", "value_new", "v
 
 #[rustfmt::skip]
 const OPS: &[&str] = &[
-    "advantage_gae", "advantage_gdpo", "advantage_grpo", "advantage_raw_reward", "advantage_reinforce_plus_plus",
-    "kl", "policy_loss_cispo", "policy_loss_clipped_pg", "policy_loss_clipped_pg_dual_clip",
-    "policy_loss_clipped_pg_on_policy", "policy_loss_clipped_pg_sequence_ratios", "policy_loss_icepop",
-    "policy_loss_kl", "policy_loss_kl_no_clamp", "policy_loss_kl_on_policy_approx", "policy_loss_seq_mask_tis",
+    "advantage_gae", "advantage_gdpo", "advantage_grpo", "advantage_raw_reward",
+    "advantage_reinforce_plus_plus", "kl", "policy_loss_cispo", "policy_loss_clipped_pg",
+    "policy_loss_clipped_pg_dual_clip", "policy_loss_clipped_pg_on_policy",
+    "policy_loss_clipped_pg_sequence_ratios", "policy_loss_icepop", "policy_loss_kl",
+    "policy_loss_kl_no_clamp", "policy_loss_kl_on_policy_approx", "policy_loss_seq_mask_tis",
     "policy_loss_tis", "policy_loss_vapo_nll", "value_loss",
 ];
 

@@ -49,10 +49,12 @@ const LEVELS: [Level; 4] = [
         kept: ["metrics.train_infer_token_ratio_mask_mean", "metrics.train_infer_token_diff_mask_mean"],
     },
     Level {
-        name: "geometric", of: WeightLevel::Geometric, statistics: [Statistic::SeqMeanK1, Statistic::SeqMeanDiff],
+        name: "geometric", of: WeightLevel::Geometric,
+        statistics: [Statistic::SeqMeanK1, Statistic::SeqMeanDiff],
         ratio: "metrics.train_infer_ratio_geometric_mean",
         difference: "metrics.train_infer_diff_geometric_mean",
-        kept: ["metrics.train_infer_geometric_ratio_mask_mean", "metrics.train_infer_geometric_diff_mask_mean"],
+        kept: ["metrics.train_infer_geometric_ratio_mask_mean",
+            "metrics.train_infer_geometric_diff_mask_mean"],
     },
     Level {
         name: "sequence", of: WeightLevel::Sequence, statistics: [Statistic::SeqSumK1, Statistic::SeqSumDiff],
@@ -61,7 +63,8 @@ const LEVELS: [Level; 4] = [
         kept: ["metrics.train_infer_sequence_ratio_mask_mean", "metrics.train_infer_sequence_diff_mask_mean"],
     },
     Level {
-        name: "segment", of: WeightLevel::Geometric, statistics: [Statistic::SeqMeanK1, Statistic::SeqMeanDiff],
+        name: "segment", of: WeightLevel::Geometric,
+        statistics: [Statistic::SeqMeanK1, Statistic::SeqMeanDiff],
         ratio: "metrics.train_infer_ratio_segment_mean",
         difference: "metrics.train_infer_diff_segment_mean",
         kept: ["metrics.train_infer_segment_ratio_mask_mean", "metrics.train_infer_segment_diff_mask_mean"],

@@ -27,23 +27,27 @@ use lockstep::Device;
 
 #[rustfmt::skip]
 const POLICY: &[&str] = &[
-    "cu_seqlens", "cu_groups", "loss_mask", "logp_new", "logp_old", "logp_ref", "logp_rollout", "entropy", "seq_advantages",
+    "cu_seqlens", "cu_groups", "loss_mask", "logp_new", "logp_old", "logp_ref", "logp_rollout", "entropy",
+    "seq_advantages",
 ];
 const ROLLOUT: &[&str] = &["cu_seqlens", "cu_groups", "loss_mask", "logp_old", "logp_rollout"];
 const REWARDS: &[&str] = &["cu_groups", "rewards_per_func"];
 
 #[rustfmt::skip]
 const CLIPPED: &[&str] = &[
-    "metrics.clip_ratio/low_mean", "metrics.clip_ratio/low_min", "metrics.clip_ratio/high_mean", "metrics.clip_ratio/high_max",
-    "metrics.clip_ratio/region_mean",
+    "metrics.clip_ratio/low_mean", "metrics.clip_ratio/low_min", "metrics.clip_ratio/high_mean",
+    "metrics.clip_ratio/high_max", "metrics.clip_ratio/region_mean",
 ];
 #[rustfmt::skip]
 const SAMPLING: &[&str] = &[
-    "metrics.sampling_logp_difference/mean", "metrics.sampling_logp_difference/max", "metrics.importance_sampling_ratio/min",
-    "metrics.importance_sampling_ratio/mean", "metrics.importance_sampling_ratio/max",
+    "metrics.sampling_logp_difference/mean", "metrics.sampling_logp_difference/max",
+    "metrics.importance_sampling_ratio/min", "metrics.importance_sampling_ratio/mean",
+    "metrics.importance_sampling_ratio/max",
 ];
 #[rustfmt::skip]
-const ADVANTAGES: &[&str] = &["advantages", "metrics.reward", "metrics.reward_std", "metrics.frac_reward_zero_std"];
+const ADVANTAGES: &[&str] = &[
+    "advantages", "metrics.reward", "metrics.reward_std", "metrics.frac_reward_zero_std",
+];
 
 /// What Lockstep does not compute, and why.
 const NOT_COMPUTED: &[(&str, &str)] = &[
@@ -56,18 +60,20 @@ const NOT_COMPUTED: &[(&str, &str)] = &[
 
 #[rustfmt::skip]
 const OPS: &[&str] = &[
-    "advantage_grpo", "advantage_grpo_multi_reward", "advantage_rloo", "policy_loss_bnpo", "policy_loss_cispo",
-    "policy_loss_dapo", "policy_loss_dr_grpo", "policy_loss_entropy_bonus", "policy_loss_gmpo", "policy_loss_grpo",
-    "policy_loss_grpo_kl", "policy_loss_grpo_vllm_is_mask", "policy_loss_grpo_vllm_is_truncate", "policy_loss_luspo",
-    "policy_loss_mixed_vllm_is", "policy_loss_off_policy_mask", "policy_loss_rloo", "policy_loss_sapo",
-    "policy_loss_top_entropy", "policy_loss_vespo", "vllm_importance_sampling",
+    "advantage_grpo", "advantage_grpo_multi_reward", "advantage_rloo", "policy_loss_bnpo",
+    "policy_loss_cispo", "policy_loss_dapo", "policy_loss_dr_grpo", "policy_loss_entropy_bonus",
+    "policy_loss_gmpo", "policy_loss_grpo", "policy_loss_grpo_kl", "policy_loss_grpo_vllm_is_mask",
+    "policy_loss_grpo_vllm_is_truncate", "policy_loss_luspo", "policy_loss_mixed_vllm_is",
+    "policy_loss_off_policy_mask", "policy_loss_rloo", "policy_loss_sapo", "policy_loss_top_entropy",
+    "policy_loss_vespo", "vllm_importance_sampling",
 ];
 
 /// TRL's `loss_type`, and our preset; the last two are separate trainers.
 #[rustfmt::skip]
 const LOSSES: &[(&str, &str)] = &[
-    ("dapo", "trl"), ("grpo", "trl_grpo"), ("bnpo", "trl_bnpo"), ("dr_grpo", "trl_dr_grpo"), ("luspo", "trl_luspo"),
-    ("sapo", "trl_sapo"), ("cispo", "trl_cispo"), ("vespo", "trl_vespo"), ("gmpo", "trl_gmpo"), ("rloo", "trl_rloo"),
+    ("dapo", "trl"), ("grpo", "trl_grpo"), ("bnpo", "trl_bnpo"), ("dr_grpo", "trl_dr_grpo"),
+    ("luspo", "trl_luspo"), ("sapo", "trl_sapo"), ("cispo", "trl_cispo"), ("vespo", "trl_vespo"),
+    ("gmpo", "trl_gmpo"), ("rloo", "trl_rloo"),
 ];
 
 /// The ops that this table covers.

@@ -12,7 +12,8 @@ const OUTCOME: &[&str] = &["cu_seqlens", "cu_groups", "loss_mask", "rewards"];
 const OVER_TIME: &[&str] = &["cu_seqlens", "cu_groups", "loss_mask", "token_rewards", "values"];
 #[rustfmt::skip]
 const POLICY: &[&str] = &[
-    "cu_seqlens", "cu_groups", "loss_mask", "logp_new", "logp_old", "seq_advantages", "token_advantages", "advantages", "is_weights",
+    "cu_seqlens", "cu_groups", "loss_mask", "logp_new", "logp_old", "seq_advantages", "token_advantages",
+    "advantages", "is_weights",
 ];
 const ROLLOUT: &[&str] = &["cu_seqlens", "cu_groups", "loss_mask", "logp_old", "logp_rollout"];
 const KL: &[&str] = &["cu_seqlens", "cu_groups", "loss_mask", "logp_new", "logp_ref"];
@@ -20,13 +21,16 @@ const VALUE: &[&str] = &["cu_seqlens", "cu_groups", "loss_mask", "value_new", "v
 
 const RETURNS: &[&str] = &["advantages", "returns"];
 #[rustfmt::skip]
-const GATED: &[&str] = &["loss", "dloss_dlogp", "metrics.pg_clipfrac", "metrics.ppo_kl", "metrics.pg_clipfrac_lower"];
+const GATED: &[&str] = &[
+    "loss", "dloss_dlogp", "metrics.pg_clipfrac", "metrics.ppo_kl", "metrics.pg_clipfrac_lower",
+];
 #[rustfmt::skip]
 const WEIGHTS: &[&str] = &[
-    "weights", "metrics.rollout_is_mean", "metrics.rollout_is_std", "metrics.rollout_is_min", "metrics.rollout_is_max",
-    "metrics.rollout_is_eff_sample_size", "metrics.rollout_is_ratio_fraction_high", "metrics.rollout_is_ratio_fraction_low",
-    "metrics.rollout_is_seq_mean", "metrics.rollout_is_seq_std", "metrics.rollout_is_seq_min", "metrics.rollout_is_seq_max",
-    "metrics.rollout_is_seq_max_deviation", "metrics.rollout_is_seq_fraction_high", "metrics.rollout_is_seq_fraction_low",
+    "weights", "metrics.rollout_is_mean", "metrics.rollout_is_std", "metrics.rollout_is_min",
+    "metrics.rollout_is_max", "metrics.rollout_is_eff_sample_size", "metrics.rollout_is_ratio_fraction_high",
+    "metrics.rollout_is_ratio_fraction_low", "metrics.rollout_is_seq_mean", "metrics.rollout_is_seq_std",
+    "metrics.rollout_is_seq_min", "metrics.rollout_is_seq_max", "metrics.rollout_is_seq_max_deviation",
+    "metrics.rollout_is_seq_fraction_high", "metrics.rollout_is_seq_fraction_low",
 ];
 
 type Read = fn(&mut Config<'_>, &mut Setup) -> Result<(), String>;
@@ -38,11 +42,13 @@ const OPS: &[Op] = &[
     ("advantage_grpo", "verl", Calls::Advantages, OUTCOME, &["advantages"], advantage),
     ("advantage_grpo_passk", "pass_k", Calls::Advantages, OUTCOME, &["advantages"], advantage),
     ("advantage_rloo", "rloo", Calls::Advantages, OUTCOME, &["advantages"], |_, _| Ok(())),
-    ("advantage_rloo_vectorized", "verl_rloo_vectorized", Calls::Advantages, OUTCOME, &["advantages"], |_, _| Ok(())),
+    ("advantage_rloo_vectorized", "verl_rloo_vectorized", Calls::Advantages, OUTCOME, &["advantages"],
+        |_, _| Ok(())),
     ("advantage_opo", "opo", Calls::Advantages, OUTCOME, &["advantages"], |_, _| Ok(())),
     ("advantage_gpg", "gpg", Calls::Advantages, OUTCOME, &["advantages"], gpg),
     ("advantage_reinforce_plus_plus", "reinforce_plus_plus", Calls::Advantages, OVER_TIME, RETURNS, returns),
-    ("advantage_reinforce_plus_plus_baseline", "reinforce_plus_plus_baseline", Calls::Advantages, OUTCOME, &["advantages"], |_, _| Ok(())),
+    ("advantage_reinforce_plus_plus_baseline", "reinforce_plus_plus_baseline", Calls::Advantages, OUTCOME,
+        &["advantages"], |_, _| Ok(())),
     ("advantage_gae", "gae", Calls::Advantages, OVER_TIME, RETURNS, gae),
     ("policy_loss_ppo_clip", "verl", Calls::Loss, POLICY, GATED, dual_clip),
     ("policy_loss_gspo", "gspo", Calls::Loss, POLICY, GATED, clip),

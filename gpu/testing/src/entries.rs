@@ -61,7 +61,8 @@ fn rows<K: Kernel, const V: usize, T: Team>(kernel: &K, team: &T, teams: u32) {
 }
 
 macro_rules! table {
-    ($($name:ident: $kernel:ty, $file:literal, $row:literal, $summary:literal, [$($variant:literal $entry:ident),*];)*) => {
+    ($($name:ident: $kernel:ty, $file:literal, $row:literal, $summary:literal,
+        [$($variant:literal $entry:ident),*];)*) => {
         /// Returns the entry point of this name.
         pub(crate) fn named(name: &str) -> Option<(&'static str, Entry)> {
             match name {

@@ -52,7 +52,8 @@ duties! {
     ScaleLearningRate "scale_learning_rate"
         "For each step, scale the learning rate by the square root of effective over sampled sequences.";
     LatestPolicy "latest_policy"
-        "Train on batches of earlier policies too, with the latest policy's log-probabilities as `logp_latest`.";
+        "Train on batches of earlier policies too, with the latest policy's log-probabilities as \
+         `logp_latest`.";
     PreviousPolicy "previous_policy"
         "Keep the policy before the update: its log-probabilities are `logp_previous`; count `step`.";
     ResetReference "reset_reference"

@@ -50,6 +50,7 @@ fn float(written: &str, read: Option<f64>, path: &str) -> Result<(), Error> {
         return Ok(());
     }
     Err(Error::Recipe(format!(
-        "{path} is {written}: expected 0 or a normal number, which in binary32 is 1.2e-38 to 3.4e38 in magnitude"
+        "{path} is {written}: expected 0 or a normal number, which in binary32 is 1.2e-38 to 3.4e38 in \
+         magnitude"
     )))
 }

@@ -254,7 +254,8 @@ impl RolloutsBuf {
                 {
                     let expected = cu_seqlens.get(s).copied().unwrap_or_default();
                     return refuse(format!(
-                        "tensor `cu_steps`[{s}] is a step at token {got}: expected {expected}, where sequence {s} starts"
+                        "tensor `cu_steps`[{s}] is a step at token {got}: expected {expected}, where \
+                         sequence {s} starts"
                     ));
                 }
             }

@@ -132,7 +132,8 @@ impl Recipe {
     fn explained(&self, error: Error) -> Error {
         match (error, &self.gate) {
             (Error::Argument(Argument::NotFinite { result, index, .. }), GateChoice::Dro { .. }) => {
-                let hint = "DRO squares logp - logp_old, which no guard bounds: beyond 1e19 leave the token out of loss_mask";
+                let hint = "DRO squares logp - logp_old, which no guard bounds: beyond 1e19 leave the token \
+                            out of loss_mask";
                 Argument::NotFinite { result, index, hint }.into()
             }
             (error, _) => error,

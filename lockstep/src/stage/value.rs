@@ -12,7 +12,8 @@ impl Aggregation {
     pub(crate) fn check(&self, stage: &str) -> Result<(), Error> {
         let message = match (self.mode, self.horizon) {
             (AggregationMode::SeqMeanTokenSumNorm, None) => format!(
-                "{stage}.mode seq-mean-token-sum-norm needs {stage}.horizon, its constant C in tokens or \"longest\""
+                "{stage}.mode seq-mean-token-sum-norm needs {stage}.horizon, its constant C in tokens \
+                 or \"longest\""
             ),
             (AggregationMode::SeqMeanTokenSumNorm, Some(Horizon::Tokens(c)))
                 if !(c > 0.0 && c.is_finite()) =>

@@ -50,7 +50,8 @@ impl Default for TokenBaselineParams {
 /// use lockstep_ops::{Batch, Device};
 /// let batch = Batch::new(&[0, 2, 3], &[0, 2], None)?;
 /// let (returns, score) = ([1.0, 1.0, 0.0], Score::Norm(&[0.75, 0.5, 0.25]));
-/// let out = optimal_token_baseline(&Device::cpu(), &batch, &returns, score, None, &TokenBaselineParams::default())?;
+/// let params = TokenBaselineParams::default();
+/// let out = optimal_token_baseline(&Device::cpu(), &batch, &returns, score, None, &params)?;
 /// assert!((out[0] - 0.25).abs() < 1e-6 && (out[2] + 0.75).abs() < 1e-6);
 /// # Ok::<(), lockstep_ops::Error>(())
 /// ```

@@ -234,7 +234,8 @@ where
         (term, _) => return Err(unmatched_ref(term.is_some())),
     };
     if G::SECOND && input.logp_second.is_none() {
-        let expected = "needed by this gate: MiniRL and DPPO the sampler's, ReMix the latest policy's, or the divergences";
+        let expected = "needed by this gate: MiniRL and DPPO the sampler's, ReMix the latest policy's, or \
+                        the divergences";
         return Err(Argument::Combination { argument: "logp_second", expected }.into());
     }
     if (params.level == Level::Given) != input.log_ratio.is_some() {

@@ -79,7 +79,8 @@ impl ValueOutput {
 /// let batch = Batch::new(&[0, 2], &[0, 1], None)?;
 /// let mean = Weight { per_row: PerRow::One, denominator: 2.0, scale: 1.0 };
 /// // The second value fell by 1 towards its return; with a range of 0.5 that step earns nothing more.
-/// let input = ValueInput { values: &[1.0, 2.0], values_old: Some(&[1.0, 3.0]), returns: &[0.0, 1.0], huber_delta: None };
+/// let (values, values_old, returns) = (&[1.0, 2.0], Some(&[1.0, 3.0][..]), &[0.0, 1.0]);
+/// let input = ValueInput { values, values_old, returns, huber_delta: None };
 /// let out = value_loss(&Device::cpu(), &batch, &input, 0.5, &mean)?;
 /// assert_eq!(out.gradient, [0.5, 0.0]);
 /// assert_eq!((out.token_loss, out.loss, out.clip_fraction), (vec![0.5, 1.125], 0.8125, 0.5));

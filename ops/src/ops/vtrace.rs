@@ -67,7 +67,8 @@ pub struct VTraceOutput {
 /// let batch = Batch::new(&[0, 2], &[0, 1], None)?;
 /// let logp = [-0.5, -0.25];
 /// let (rewards, values) = ([0.0, 1.0], [0.5, 0.75]);
-/// let input = VTraceInput { logp: &logp, logp_rollout: &logp, rewards: &rewards, values: &values, ends: Ends::Terminated };
+/// let (rewards, values, ends) = (&rewards, &values, Ends::Terminated);
+/// let input = VTraceInput { logp: &logp, logp_rollout: &logp, rewards, values, ends };
 /// let out = vtrace(&Device::cpu(), &batch, &input, &VTraceParams::default())?;
 /// assert_eq!((out.vs, out.advantage), (vec![1.0, 1.0], vec![0.5, 0.25]));
 /// # Ok::<(), lockstep_ops::Error>(())

@@ -29,7 +29,8 @@ pub fn square_root_law(share: &[f64], variance: &[f64], mean: f64) -> Result<(Ve
 ///
 /// ```
 /// use lockstep_ops::schedule::{largest_remainder, rounding::Bounds};
-/// let (n, total) = largest_remainder(&[5.56, 3.33, 1.11], &[1, 1, 1], Bounds { least: 1, most: 8, budget: 10 })?;
+/// let bounds = Bounds { least: 1, most: 8, budget: 10 };
+/// let (n, total) = largest_remainder(&[5.56, 3.33, 1.11], &[1, 1, 1], bounds)?;
 /// assert_eq!((n, total), (vec![6, 3, 1], 10));
 /// # Ok::<(), lockstep_ops::Error>(())
 /// ```

@@ -89,7 +89,9 @@ pub fn swarm_best(cu_groups: &[u32], rewards: &[f32], count: usize) -> Result<Ve
 ///
 /// ```
 /// // The corrector gets verdicts that are right, of solutions whose error was reported.
-/// let chosen = lockstep_ops::schedule::marsrl_inputs(&[1.0, 0.0, 1.0], Some(&[false, true, true]), 1.0, 2, (1234, 0, 0))?;
+/// use lockstep_ops::schedule::marsrl_inputs;
+/// let reported = Some(&[false, true, true][..]);
+/// let chosen = marsrl_inputs(&[1.0, 0.0, 1.0], reported, 1.0, 2, (1234, 0, 0))?;
 /// assert_eq!(chosen, [2, 1]);
 /// # Ok::<(), lockstep_ops::Error>(())
 /// ```

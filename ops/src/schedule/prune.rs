@@ -74,7 +74,8 @@ pub fn arrol_sampled(
 /// Errors: lengths that disagree; an alpha outside 0..=1.
 ///
 /// ```
-/// let priority = lockstep_ops::schedule::rorecomp_split(&[10, 40, 5, 80], &[true, true, false, false], 0.5)?;
+/// use lockstep_ops::schedule::rorecomp_split;
+/// let priority = rorecomp_split(&[10, 40, 5, 80], &[true, true, false, false], 0.5)?;
 /// assert_eq!(priority, [true, false, false, true]);
 /// # Ok::<(), lockstep_ops::Error>(())
 /// ```

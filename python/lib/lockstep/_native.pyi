@@ -1,5 +1,5 @@
 """
-The native module of `lockstep`: what its modules in Python call.
+The native module of `lockstep`, which its Python modules call.
 """
 
 from _typeshed import SupportsGetItem, SupportsLenAndGetItem
@@ -9,70 +9,71 @@ __all__ = ["version", "Device", "Moments", "Plan", "Prepared", "Recipe", "Router
 
 version: Final[str]
 """
-Of the package.
+The package's version.
 """
 
 @final
 class Device:
     """
-    Where a plan runs.
+    The device that a plan runs on.
     """
     def __new__(cls, /, name: str, threads: SupportsIndex | None = None) -> Device:
         """
-        By name (`cpu`, `cuda:1`, `rocm:0`); `threads` is for a CPU.
+        Opens a device by name (`cpu`, `cuda:1`, `rocm:0`); `threads` is for the CPU.
         """
     def __repr__(self, /) -> str: ...
 
 @final
 class Moments:
     """
-    Count, Σx and Σx² of values, exactly, and their extremes: the same for any sharding. `+` merges.
+    Exact count, Σx and Σx² of values, and their extremes; the same for any sharding. `+` merges two.
     """
     def __add__(self, other: object, /) -> Moments:
         """
-        Those of both.
+        Merges two values.
         """
     def __eq__(self, value: object, /) -> bool: ...
     def __ne__(self, value: object, /) -> bool: ...
     def __new__(cls, /) -> Moments:
         """
-        Of no rows.
+        Makes an empty value, of no rows.
         """
     def __reduce__(self, /) -> tuple[Any, tuple[bytes]]: ...
     def __repr__(self, /) -> str: ...
     @property
     def count(self, /) -> int:
         """
-        Values.
+        The number of values.
         """
     @staticmethod
     def from_bytes(bytes: SupportsGetItem[int, SupportsIndex]) -> Moments:
         """
-        From such bytes.
+        Reads a value from the bytes of `to_bytes`.
         """
     @staticmethod
     def from_limbs(limbs: SupportsGetItem[int, SupportsIndex], maxima: SupportsLenAndGetItem[SupportsFloat | SupportsIndex]) -> Moments:
         """
-        From what the ranks' limbs add up to, and the maxima.
+        Makes a value from the summed limbs and the maxima.
         """
     def limbs(self, /) -> tuple[bytearray, list[float]]:
         """
-        Integers of 64 bits to be added over ranks, as memory that an engine may write, and two numbers of which the maximum is
-        taken.
+        Returns 64-bit integers to sum over ranks, in writable memory, and two numbers to reduce with
+        the maximum.
         """
     @property
     def mean(self, /) -> float:
         """
-        Their mean; 0 without values.
+        The mean; 0 without values.
         """
     @staticmethod
     def of(values: tuple[SupportsIndex, SupportsIndex], rows: tuple[bool, tuple[SupportsIndex, SupportsIndex], tuple[SupportsIndex, SupportsIndex] | None], by: str) -> Moments:
         """
-        Of values on the host, counted as a recipe's choice `advantage.whiten = by` does.
+        Makes the moments of values in host memory, counted as for the recipe choice `advantage.whiten =
+        by`.
         """
     def to_bytes(self, /) -> bytes:
         """
-        As bytes, the same for what is equal.
+        Returns the value as bytes; equal values give equal bytes.
         """
     def variance(self, /, ddof: SupportsIndex) -> float:
         """
@@ -80,109 +81,112 @@ class Moments:
         """
     def whiten(self, /, values: tuple[SupportsIndex, SupportsIndex], rows: tuple[bool, tuple[SupportsIndex, SupportsIndex], tuple[SupportsIndex, SupportsIndex] | None], by: str, out: tuple[SupportsIndex, SupportsIndex]) -> None:
         """
-        The values on the host, whitened by these moments into `out`, on the host too.
+        Whitens values by these moments into `out`; both are in host memory.
         """
 
 @final
 class Plan:
     """
-    Launches over memory of a fixed size.
+    A plan: launches over memory of a fixed size.
     """
     def alarms(self, /, device: Device, stream: SupportsIndex, workspace: tuple[SupportsIndex, SupportsIndex]) -> None:
         """
-        Waits for `stream` and raises what a run without `wait` met: the stage and the row of the first bad value.
+        Waits for `stream` and raises an exception if a run without `wait` met a bad value, with the stage and
+        row of the first.
         """
     @property
     def host_stages(self, /) -> list[tuple[str, str]]:
         """
-        `(call, key)` of each call that the host does.
+        `(call, key)` of each call that runs on the host.
         """
     @property
     def launches(self, /) -> list[str]:
         """
-        Ops that are launched, in order.
+        Names of the launched ops, in order.
         """
     def reads(self, /, column: SupportsIndex) -> bool:
         """
-        Whether column number `column` is read.
+        Whether the plan reads column number `column`.
         """
     @property
     def results(self, /) -> list[tuple[str, str, int, int]]:
         """
-        `(name, type, elements, first byte)` of each result in the workspace.
+        `(name, type, elements, byte offset)` of each result in the workspace.
         """
     def run(self, /, device: Device, stream: SupportsIndex, columns: SupportsGetItem[int, tuple[SupportsIndex, SupportsIndex, SupportsIndex]], credit: tuple[tuple[SupportsIndex, SupportsIndex], bool, tuple[SupportsIndex, SupportsIndex] | None, tuple[SupportsIndex, SupportsIndex] | None, tuple[SupportsIndex, SupportsIndex] | None] | None, workspace: tuple[SupportsIndex, SupportsIndex], coef: tuple[SupportsIndex, SupportsIndex] | None, wait: bool) -> tuple[float, float | None] | None:
         """
-        Enqueues the plan on `stream` and waits, so that a bad value is an exception; a GPU without `wait` returns at once, believes the offsets,
-        and `alarms` asks later. `columns` are `(number, address, elements)`, `credit` is
-        `(advantage, per_token, loss_mask, weights, returns)` with an address and a length each, `coef` where dL/dlogp goes if not into the
-        workspace. Loss and value loss, of a CPU.
+        Enqueues the plan on `stream` and waits, so that a bad value raises an exception. Without `wait` a GPU
+        returns at once and trusts the offsets; `alarms` reports bad values later. `columns` are `(number,
+        address, elements)`; `credit` is `(advantage, per_token, loss_mask, weights, returns)`, arrays as
+        `(address, elements)`; `coef` receives dL/dlogp, which otherwise goes to the workspace. On a CPU,
+        returns the loss and the value loss.
         """
     @property
     def workspace_bytes(self, /) -> int:
         """
-        Bytes of the workspace, whose address is a multiple of 256.
+        Size of the workspace in bytes; its address must be a multiple of 256.
         """
 
 @final
 class Prepared:
     """
-    A plan of the loss alone on a CPU, and the columns that it was called with.
+    A plan of the loss alone on a CPU, with the columns that it expects.
     """
     def __new__(cls, /, plan: Plan, device: Device, columns: SupportsGetItem[int, tuple[SupportsIndex | None, str, Any]], added: tuple[SupportsGetItem[int, tuple[SupportsIndex, SupportsIndex, SupportsIndex]], Any], credit: SupportsLenAndGetItem[Any | None], per_token: bool) -> Prepared:
         """
-        `columns` are those of the call by number (None: not read) and name, `added` the offsets beside them and what holds
-        them; `credit` is advantage,
-        loss mask, weights, returns.
+        `columns` are the call's columns as `(number, name, tensor)`, where None as number means that the plan
+        does not read it; `added` is the offsets that were added, and their owner; `credit` is advantage, loss
+        mask, weights, returns.
         """
     def run(self, /, columns: dict, credit: tuple, coef: SupportsIndex) -> float | None:
         """
-        Writes dL/dlogp to `coef`, an address, and returns the loss; None where a tensor is another than the expected.
+        Writes dL/dlogp to the address `coef` and returns the loss; returns None if a tensor is not the
+        expected one.
         """
 
 @final
 class Recipe:
     """
-    One choice for each stage from rewards to gradients.
+    A recipe: one choice for each stage from rewards to gradients.
     """
     def __new__(cls, /, source: str) -> Recipe:
         """
-        By name, or read from TOML.
+        Opens a recipe by name, or reads it from TOML.
         """
     def duties(self, /) -> list[tuple[str, str]]:
         """
-        `(name, meaning)` of each thing that the training loop must do.
+        `(name, meaning)` of each duty of the training loop.
         """
     @staticmethod
     def from_json(source: str) -> Recipe:
         """
-        From JSON, whose keys are those of TOML.
+        Reads a recipe from JSON with the keys of the TOML form.
         """
     @property
     def name(self, /) -> str: ...
     def needs(self, /) -> list[tuple[str, str, str, bool, str | None]]:
         """
-        `(column, stage, call, required, other column that does as well)` of each column that is read.
+        `(column, stage, call, required, alternative column)` of each column that the recipe reads.
         """
     @property
     def per_token(self, /) -> bool:
         """
-        Whether advantages are per token.
+        Whether the recipe makes one advantage per token.
         """
     def plan(self, /, calls: str, size: SupportsLenAndGetItem[SupportsIndex], metrics: bool, token_loss: bool) -> Plan:
         """
-        The launches of calls `advantages`, `loss` or `both` for batches of this very size.
+        Makes a plan of the calls `advantages`, `loss` or `both` for batches of exactly this size.
         """
     @property
     def toml(self, /) -> str:
         """
-        As TOML.
+        All its choices as TOML.
         """
 
 @final
 class Router:
     """
-    A router: its shape and its rule.
+    A router: its shape and its gating rule.
     """
     def __new__(cls, /, kind: str, experts: SupportsIndex, top_k: SupportsIndex, scale: SupportsFloat | SupportsIndex = 1.0, groups: SupportsIndex = 1, top_groups: SupportsIndex = 1) -> Router:
         """
@@ -192,66 +196,69 @@ class Router:
 @final
 class RoutingTrace:
     """
-    Which experts ran: `[tokens, layers, top_k]`, packed like the tokens, a byte or two an entry.
+    The experts that ran: `[tokens, layers, top_k]`, packed like the tokens, one or two bytes per entry.
     """
     def __eq__(self, value: object, /) -> bool: ...
     def __ne__(self, value: object, /) -> bool: ...
     def __new__(cls, /, experts: SupportsIndex, layers: SupportsIndex, top_k: SupportsIndex) -> RoutingTrace:
         """
-        Without tokens.
+        Makes a trace without tokens.
         """
     def __reduce__(self, /) -> tuple[Any, tuple[bytes]]: ...
     def __repr__(self, /) -> str: ...
     def append_absent(self, /, tokens: SupportsIndex) -> None:
         """
-        Appends tokens without a record: the live router chooses there.
+        Appends tokens without a record; the live router chooses their experts.
         """
     def append_padding(self, /, tokens: SupportsIndex) -> None:
         """
-        Appends tokens of padding, whose experts are spread over all.
+        Appends padding tokens, whose entries are spread over all experts.
         """
     @property
     def entries(self, /) -> bytes:
         """
-        The entries, little-endian, a byte each up to 256 experts (255 for top_k = 1), else two; what is nothing but ones is missing.
+        The entries, little-endian: one byte each up to 256 experts (255 for top_k = 1), else two. All bits
+        set means missing.
         """
     @property
     def experts(self, /) -> int: ...
     @staticmethod
     def from_ids(ids: tuple[SupportsIndex, SupportsIndex], tokens: SupportsIndex, experts: SupportsIndex, layers: SupportsIndex, top_k: SupportsIndex) -> RoutingTrace:
         """
-        Of ids in 64 bits, `[tokens, layers, top_k]`; −1 = missing.
+        Makes a trace from 64-bit ids `[tokens, layers, top_k]`; −1 means missing.
         """
     @staticmethod
     def from_safetensors(bytes: bytes) -> RoutingTrace:
         """
-        From the bytes of a safetensors file.
+        Reads a trace from the bytes of a safetensors file.
         """
     def gate_kl(self, /, gates: tuple[SupportsIndex, SupportsIndex], other: RoutingTrace, other_gates: tuple[SupportsIndex, SupportsIndex]) -> dict:
         """
-        KL of the gates that ran here against those of another trace, over routers that ran the same experts.
+        KL of this trace's gates against those of another trace, over routers that ran the same experts.
         """
     @property
     def layers(self, /) -> int: ...
     def load(self, /, sum_to_top_k: bool = False) -> list[float]:
         """
-        How often each expert ran, of all layers together: shares that add up to 1, or to top_k.
+        How often each expert ran, over all layers: shares that sum to 1, or to top_k.
         """
     def mismatch(self, /, other: RoutingTrace) -> dict:
         """
-        How far another trace of the same tokens is from this one.
+        Compares this trace with another one of the same tokens.
         """
     def replay_kl(self, /, router: Router, scores: tuple[SupportsIndex, SupportsIndex], bias: tuple[SupportsIndex, SupportsIndex] | None = None) -> dict:
         """
-        What replaying this trace gives up against the live scores: ln of the mass of the live choice over the mass of the record.
+        The cost of replaying this trace on the live scores: ln(mass of the live choice / mass of the recorded
+        choice).
         """
     def stitch(self, /, other: RoutingTrace, start: SupportsIndex, stop: SupportsIndex) -> None:
         """
-        Appends the tokens from `start` to `stop` of another trace: those of a cached prefix, or of the next part of a partial rollout.
+        Appends tokens `start` to `stop` of another trace: a cached prefix, or the next part of a partial
+        rollout.
         """
     def to_safetensors(self, /) -> bytes:
         """
-        The bytes of a safetensors file.
+        Returns the trace as the bytes of a safetensors file.
         """
     @property
     def tokens(self, /) -> int: ...
@@ -261,63 +268,64 @@ class RoutingTrace:
 @final
 class Totals:
     """
-    What is known of the loss and the metrics of a batch, exactly: the same for any sharding of its rows. `+` merges.
+    The exact loss and metrics of a batch's rows, the same for any sharding. `+` merges two.
     """
     def __add__(self, other: object, /) -> Totals:
         """
-        Those of both.
+        Merges two values.
         """
     def __eq__(self, value: object, /) -> bool: ...
     def __ne__(self, value: object, /) -> bool: ...
     def __new__(cls, /) -> Totals:
         """
-        Of no rows.
+        Makes an empty value, of no rows.
         """
     def __reduce__(self, /) -> tuple[Any, tuple[bytes]]: ...
     def __repr__(self, /) -> str: ...
     @property
     def counts(self, /) -> list[int]:
         """
-        Live tokens, sequences with any, all sequences.
+        Numbers of live tokens, of sequences with a live token, and of sequences.
         """
     @staticmethod
     def from_bytes(bytes: SupportsGetItem[int, SupportsIndex]) -> Totals:
         """
-        From such bytes.
+        Reads a value from the bytes of `to_bytes`.
         """
     @staticmethod
     def from_limbs(limbs: SupportsGetItem[int, SupportsIndex], maxima: SupportsLenAndGetItem[SupportsFloat | SupportsIndex]) -> Totals:
         """
-        From what the ranks' limbs add up to, and the maxima.
+        Makes a value from the summed limbs and the maxima.
         """
     def limbs(self, /) -> tuple[bytearray, list[float]]:
         """
-        Integers of 64 bits to be added over ranks, as memory that an engine may write, and two numbers of which the maximum is
-        taken.
+        Returns 64-bit integers to sum over ranks, in writable memory, and two numbers to reduce with
+        the maximum.
         """
     @property
     def loss(self, /) -> float | None:
         """
-        The loss, rounded once; None where a shard was run without.
+        The loss, rounded once; None if a shard was computed without its loss.
         """
     @property
     def metrics(self, /) -> dict | None:
         """
-        The metrics; None where a shard was run without.
+        The metrics; None if a shard was computed without metrics.
         """
     @staticmethod
     def of_rows(counts: SupportsLenAndGetItem[SupportsIndex], row_loss: tuple[SupportsIndex, SupportsIndex], metrics: tuple[tuple[SupportsIndex, SupportsIndex], tuple[SupportsIndex, SupportsIndex]] | None) -> Totals:
         """
-        Of rows with these shares of the loss, and these sums and maxima of the metrics, on the host.
+        Makes totals from each row's share of the loss and its sums and maxima of the metrics, in host
+        memory.
         """
     def to_bytes(self, /) -> bytes:
         """
-        As bytes, the same for what is equal.
+        Returns the value as bytes; equal values give equal bytes.
         """
 
 def balance_loss(at: tuple[Device, SupportsIndex], coef: SupportsFloat | SupportsIndex, arrays: dict[str, tuple[SupportsIndex, SupportsIndex, SupportsIndex]]) -> None:
     """
-    The load-balance loss coef · E Σ f P in `total`, with its `gradient` in the scores.
+    Computes the load-balance loss coef · E Σ f P into `total`, and its `gradient` in the scores.
     """
 
 def columns() -> list[tuple[str, str, str, str]]:
@@ -327,54 +335,58 @@ def columns() -> list[tuple[str, str, str, str]]:
 
 def counts(cu_seqlens: tuple[SupportsIndex, SupportsIndex], mask: tuple[SupportsIndex, SupportsIndex] | None) -> list[int]:
     """
-    Live tokens, sequences with any, all sequences; of a batch on the host.
+    Counts live tokens, sequences with a live token, and sequences of a batch in host memory.
     """
 
 def draw_tokens(at: tuple[Device, SupportsIndex], vocab: SupportsIndex, temperature: SupportsFloat | SupportsIndex, draws: SupportsIndex, seed: SupportsIndex, arrays: dict[str, tuple[SupportsIndex, SupportsIndex, SupportsIndex]]) -> None:
     """
-    `draws` tokens of each row, in `tokens`.
+    Draws `draws` tokens from each row into `tokens`.
     """
 
 def gating_backward(at: tuple[Device, SupportsIndex], router: Router, arrays: dict[str, tuple[SupportsIndex, SupportsIndex, SupportsIndex]]) -> None:
     """
-    dL/dscores `gradient` from dL/dgates `coef`, for what `gating_forward` made of the same scores.
+    Computes dL/dscores `gradient` from dL/dgates `coef`, for the results of `gating_forward` on the same
+    scores.
     """
 
 def gating_forward(at: tuple[Device, SupportsIndex], router: Router, layers: SupportsIndex, layer: SupportsIndex, arrays: dict[str, tuple[SupportsIndex, SupportsIndex, SupportsIndex]]) -> None:
     """
-    Experts `chosen` and their `gates` of rows of `scores`. With a `trace` of so many `layers` the rows of tokens in `mask` take their experts
-    from layer `layer` of it, where it has a record.
+    Computes the experts `chosen` and their `gates` for rows of `scores`. With a `trace` of `layers` layers,
+    tokens in `mask` take their experts from its layer `layer`, where it has a record.
     """
 
 def logits_gradient(at: tuple[Device, SupportsIndex], vocab: SupportsIndex, temperature: SupportsFloat | SupportsIndex, arrays: dict[str, tuple[SupportsIndex, SupportsIndex, SupportsIndex]]) -> None:
     """
-    dL/dlogits from dL/dlogp `coef` and, if given, dL/dH `coef_entropy`, with the `state` that `logits_statistics` left.
+    Computes dL/dlogits from dL/dlogp `coef` and, if given, dL/dH `coef_entropy`, with the `state` of
+    `logits_statistics`.
     """
 
 def logits_kl(at: tuple[Device, SupportsIndex], vocab: SupportsIndex, temperature: SupportsFloat | SupportsIndex, over: str, arrays: dict[str, tuple[SupportsIndex, SupportsIndex, SupportsIndex]]) -> None:
     """
-    KL divergence `value` of rows of `logits` and `reference`, over `policy` or `reference`; with `gradient` dL/dlogits from dL/dKL `coef`.
+    Computes the KL divergence `value` of rows of `logits` and `reference`, over `policy` or `reference`; with
+    `gradient`, also dL/dlogits from dL/dKL `coef`.
     """
 
 def logits_statistics(at: tuple[Device, SupportsIndex], vocab: SupportsIndex, temperature: SupportsFloat | SupportsIndex, arrays: dict[str, tuple[SupportsIndex, SupportsIndex, SupportsIndex]]) -> None:
     """
-    Log-probability, logsumexp and top token of rows of logits, and the state of their gradient; with `entropy`, `collision` and
-    `score_norm` these too.
+    Computes log-probability, logsumexp and top token of rows of logits, and the state for their gradient;
+    also `entropy`, `collision` and `score_norm`, if those arrays are given.
     """
 
 def metrics(tokens: SupportsIndex, sums: SupportsGetItem[int, SupportsFloat | SupportsIndex], maxima: SupportsLenAndGetItem[SupportsFloat | SupportsIndex]) -> dict:
     """
-    The metrics of a loss from its sums over tokens.
+    Computes the metrics of a loss from its sums over tokens.
     """
 
 def names() -> list[str]:
     """
-    Every recipe's name.
+    The names of all recipes.
     """
 
 def prefix_tree(device: Device, pad: SupportsIndex | None, eps: SupportsFloat | SupportsIndex, arrays: dict[str, tuple[SupportsIndex, SupportsIndex, SupportsIndex]]) -> tuple[int, int, int, list[int]]:
     """
-    The prefix trees of a batch over memory of the host, into `order`, `lcp`, `value`, `counted`, `node`, `parent` and `leaf`; and the correction of each
-    token in `token_advantage`, added to `advantage` of sequences and divided by `std` of groups plus `eps` where they are given.
-    Returns branches, tokens that are shared, tokens of the trees, and branches by depth.
+    Builds the prefix trees of a batch in host memory, into `order`, `lcp`, `value`, `counted`, `node`,
+    `parent` and `leaf`. Writes each token's correction to `token_advantage`; it is divided by the group's
+    `std` plus `eps` and added to the sequence's `advantage`, if those are given. Returns the numbers of
+    branches, of shared tokens and of tree tokens, and the branches by depth.
     """

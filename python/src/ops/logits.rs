@@ -50,8 +50,8 @@ impl Host {
     }
 }
 
-/// Log-probability, logsumexp and top token of rows of logits, and the state of their gradient; with `entropy`, `collision` and
-/// `score_norm` these too.
+/// Computes log-probability, logsumexp and top token of rows of logits, and the state for their gradient;
+/// also `entropy`, `collision` and `score_norm`, if those arrays are given.
 #[pyfunction]
 pub(crate) fn logits_statistics(
     py: Python<'_>,
@@ -91,7 +91,8 @@ pub(crate) fn logits_statistics(
     })
 }
 
-/// dL/dlogits from dL/dlogp `coef` and, if given, dL/dH `coef_entropy`, with the `state` that `logits_statistics` left.
+/// Computes dL/dlogits from dL/dlogp `coef` and, if given, dL/dH `coef_entropy`, with the `state` of
+/// `logits_statistics`.
 #[pyfunction]
 pub(crate) fn logits_gradient(
     py: Python<'_>,
@@ -136,7 +137,8 @@ pub(crate) fn logits_gradient(
     })
 }
 
-/// KL divergence `value` of rows of `logits` and `reference`, over `policy` or `reference`; with `gradient` dL/dlogits from dL/dKL `coef`.
+/// Computes the KL divergence `value` of rows of `logits` and `reference`, over `policy` or `reference`; with
+/// `gradient`, also dL/dlogits from dL/dKL `coef`.
 #[pyfunction]
 pub(crate) fn logits_kl(
     py: Python<'_>,
@@ -176,7 +178,7 @@ pub(crate) fn logits_kl(
     })
 }
 
-/// `draws` tokens of each row, in `tokens`.
+/// Draws `draws` tokens from each row into `tokens`.
 #[pyfunction]
 pub(crate) fn draw_tokens(
     py: Python<'_>,

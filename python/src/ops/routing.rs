@@ -16,7 +16,7 @@ use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};
 
-/// A router: its shape and its rule.
+/// A router: its shape and its gating rule.
 #[pyclass(name = "Router", module = "lockstep", frozen)]
 pub(crate) struct PyRouter(Router);
 
@@ -92,8 +92,8 @@ fn slice(trace: Trace<'_>, layer: usize) -> Result<Trace<'_>, Error> {
     trace.slice(layer, 1).ok_or_else(|| wrong.into())
 }
 
-/// Experts `chosen` and their `gates` of rows of `scores`. With a `trace` of so many `layers` the rows of tokens in `mask` take their experts
-/// from layer `layer` of it, where it has a record.
+/// Computes the experts `chosen` and their `gates` for rows of `scores`. With a `trace` of `layers` layers,
+/// tokens in `mask` take their experts from its layer `layer`, where it has a record.
 #[pyfunction]
 pub(crate) fn gating_forward(
     py: Python<'_>,
@@ -147,7 +147,8 @@ pub(crate) fn gating_forward(
     })
 }
 
-/// dL/dscores `gradient` from dL/dgates `coef`, for what `gating_forward` made of the same scores.
+/// Computes dL/dscores `gradient` from dL/dgates `coef`, for the results of `gating_forward` on the same
+/// scores.
 #[pyfunction]
 pub(crate) fn gating_backward(py: Python<'_>, at: On, router: &PyRouter, arrays: Arrays) -> PyResult<()> {
     let router = router.0;
@@ -180,7 +181,7 @@ pub(crate) fn gating_backward(py: Python<'_>, at: On, router: &PyRouter, arrays:
     })
 }
 
-/// The load-balance loss coef · E Σ f P in `total`, with its `gradient` in the scores.
+/// Computes the load-balance loss coef · E Σ f P into `total`, and its `gradient` in the scores.
 #[pyfunction]
 pub(crate) fn balance_loss(py: Python<'_>, at: On, coef: f64, arrays: Arrays) -> PyResult<()> {
     on(py, at, |queue| {
@@ -213,33 +214,33 @@ pub(crate) fn balance_loss(py: Python<'_>, at: On, coef: f64, arrays: Arrays) ->
     })
 }
 
-/// Which experts ran: `[tokens, layers, top_k]`, packed like the tokens, a byte or two an entry.
+/// The experts that ran: `[tokens, layers, top_k]`, packed like the tokens, one or two bytes per entry.
 #[pyclass(name = "RoutingTrace", module = "lockstep.routing", eq)]
 #[derive(PartialEq)]
 pub(crate) struct PyTrace(RoutingTrace);
 
 #[pymethods]
 impl PyTrace {
-    /// Without tokens.
+    /// Makes a trace without tokens.
     #[new]
     fn new(experts: usize, layers: usize, top_k: usize) -> PyResult<Self> {
         RoutingTrace::new(experts, layers, top_k).map(PyTrace).map_err(refused)
     }
 
-    /// Of ids in 64 bits, `[tokens, layers, top_k]`; −1 = missing.
+    /// Makes a trace from 64-bit ids `[tokens, layers, top_k]`; −1 means missing.
     #[staticmethod]
     fn from_ids(ids: Place, tokens: usize, experts: usize, layers: usize, top_k: usize) -> PyResult<Self> {
         let trace = RoutingTrace::from_ids(whole(view::<i64>(ids)), tokens, experts, layers, top_k);
         trace.map(PyTrace).map_err(refused)
     }
 
-    /// From the bytes of a safetensors file.
+    /// Reads a trace from the bytes of a safetensors file.
     #[staticmethod]
     fn from_safetensors(bytes: &[u8]) -> PyResult<Self> {
         RoutingTrace::from_safetensors(bytes).map(PyTrace).map_err(refused)
     }
 
-    /// The bytes of a safetensors file.
+    /// Returns the trace as the bytes of a safetensors file.
     fn to_safetensors<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyBytes>> {
         Ok(PyBytes::new(py, &self.0.to_safetensors().map_err(refused)?))
     }
@@ -278,7 +279,8 @@ impl PyTrace {
         self.0.experts()
     }
 
-    /// The entries, little-endian, a byte each up to 256 experts (255 for top_k = 1), else two; what is nothing but ones is missing.
+    /// The entries, little-endian: one byte each up to 256 experts (255 for top_k = 1), else two. All bits
+    /// set means missing.
     #[getter]
     fn entries<'py>(&self, py: Python<'py>) -> Bound<'py, PyBytes> {
         match self.0.ids() {
@@ -289,29 +291,30 @@ impl PyTrace {
         }
     }
 
-    /// Appends the tokens from `start` to `stop` of another trace: those of a cached prefix, or of the next part of a partial rollout.
+    /// Appends tokens `start` to `stop` of another trace: a cached prefix, or the next part of a partial
+    /// rollout.
     fn stitch(&mut self, other: &PyTrace, start: usize, stop: usize) -> PyResult<()> {
         self.0.stitch(&other.0, start..stop).map_err(refused)
     }
 
-    /// Appends tokens without a record: the live router chooses there.
+    /// Appends tokens without a record; the live router chooses their experts.
     fn append_absent(&mut self, tokens: usize) {
         self.0.append_absent(tokens);
     }
 
-    /// Appends tokens of padding, whose experts are spread over all.
+    /// Appends padding tokens, whose entries are spread over all experts.
     fn append_padding(&mut self, tokens: usize) {
         self.0.append_padding(tokens);
     }
 
-    /// How often each expert ran, of all layers together: shares that add up to 1, or to top_k.
+    /// How often each expert ran, over all layers: shares that sum to 1, or to top_k.
     #[pyo3(signature = (sum_to_top_k=false))]
     fn load(&self, sum_to_top_k: bool) -> PyResult<Vec<f32>> {
         let sum = if sum_to_top_k { LoadSum::TopK } else { LoadSum::One };
         routing::load(&self.0.view(), self.0.experts(), sum).map_err(refused)
     }
 
-    /// How far another trace of the same tokens is from this one.
+    /// Compares this trace with another one of the same tokens.
     fn mismatch<'py>(&self, py: Python<'py>, other: &PyTrace) -> PyResult<Bound<'py, PyDict>> {
         let (a, b) = (self.0.view(), other.0.view());
         let found = py.detach(|| routing::mismatch(&a, &b)).map_err(refused)?;
@@ -328,7 +331,7 @@ impl PyTrace {
         Ok(dict)
     }
 
-    /// KL of the gates that ran here against those of another trace, over routers that ran the same experts.
+    /// KL of this trace's gates against those of another trace, over routers that ran the same experts.
     fn gate_kl<'py>(
         &self,
         py: Python<'py>,
@@ -340,7 +343,8 @@ impl PyTrace {
         divergence(py, routing::gate_kl((&a, whole(view(gates))), (&b, whole(view(other_gates)))))
     }
 
-    /// What replaying this trace gives up against the live scores: ln of the mass of the live choice over the mass of the record.
+    /// The cost of replaying this trace on the live scores: ln(mass of the live choice / mass of the recorded
+    /// choice).
     #[pyo3(signature = (router, scores, bias=None))]
     fn replay_kl<'py>(
         &self,

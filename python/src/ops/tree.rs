@@ -13,9 +13,10 @@ fn put<T: Copy + 'static>(arrays: &Arrays, name: &'static str, from: &[T]) -> Re
     Ok(())
 }
 
-/// The prefix trees of a batch over memory of the host, into `order`, `lcp`, `value`, `counted`, `node`, `parent` and `leaf`; and the correction of each
-/// token in `token_advantage`, added to `advantage` of sequences and divided by `std` of groups plus `eps` where they are given.
-/// Returns branches, tokens that are shared, tokens of the trees, and branches by depth.
+/// Builds the prefix trees of a batch in host memory, into `order`, `lcp`, `value`, `counted`, `node`,
+/// `parent` and `leaf`. Writes each token's correction to `token_advantage`; it is divided by the group's
+/// `std` plus `eps` and added to the sequence's `advantage`, if those are given. Returns the numbers of
+/// branches, of shared tokens and of tree tokens, and the branches by depth.
 #[pyfunction]
 #[pyo3(signature = (device, pad, eps, arrays))]
 pub(crate) fn prefix_tree(

@@ -31,14 +31,16 @@ const FORMULAS: &[(&str, &str, &str)] = &[
     (
         "reward.sharpen",
         "xrpo",
-        "A' = A + min(max(λ·(1 − η), 0), κ·max(A, 0)) where right, η = exp(x − mean x), x the mean of logp_old",
+        "A' = A + min(max(λ·(1 − η), 0), κ·max(A, 0)) where right, η = exp(x − mean x), x the mean of \
+         logp_old",
     ),
     ("reward.sharpen", "ace", "A' = A·min(1 + α·softplus(x), cap) where A < 0, x = Σ (logp_old − logp_ref)"),
     ("reward.filtration", "*", "A' = A · n · P(drawn), P by the rewards of the group"),
     (
         "reward.weights",
         "*",
-        "w = u · S/Σu, u = a + (b − a)·x for length and difficulty, x from 0 (shortest, easiest) to 1 (longest, hardest)",
+        "w = u · S/Σu, u = a + (b − a)·x for length and difficulty, x from 0 (shortest, easiest) to 1 \
+         (longest, hardest)",
     ),
     ("reward.entropy", "*", "A' = A + min(α·H, |A|/κ) for each token"),
     (
@@ -66,7 +68,8 @@ const FORMULAS: &[(&str, &str, &str)] = &[
     (
         "advantage.estimator",
         "pass_at_k",
-        "A = q/σ where right, −(c/w)·q/σ where wrong: c right and w wrong ones, q = C(w, k)/C(n, k), σ = √(q(1 − q))",
+        "A = q/σ where right, −(c/w)·q/σ where wrong: c right and w wrong ones, q = C(w, k)/C(n, k), \
+         σ = √(q(1 − q))",
     ),
     ("advantage.estimator", "gdpo", "A = whitened Σₖ wₖ · (Rₖ − mean) / (std + eps)"),
     ("advantage.estimator", "v0_5", "A = R − (λ·baseline + (1 − λ)·mean), λ by the variances"),
@@ -80,7 +83,8 @@ const FORMULAS: &[(&str, &str, &str)] = &[
     (
         "advantage.over_time",
         "vtrace",
-        "A = min(ρ, rho_pg)·(rₜ + γ·(λ·vₜ₊₁ + (1 − λ)·Vₜ₊₁) − Vₜ), v = V + Σ of errors weighed by min(ρ, rho_bar) and min(ρ, c_bar)",
+        "A = min(ρ, rho_pg)·(rₜ + γ·(λ·vₜ₊₁ + (1 − λ)·Vₜ₊₁) − Vₜ), v = V + Σ of errors weighed by min(ρ, \
+         rho_bar) and min(ρ, c_bar)",
     ),
     ("advantage.over_time", "mars", "A = (G − mean) / (std + eps) of the role, G = Σ γᵏ·r over turns"),
     (
@@ -96,7 +100,8 @@ const FORMULAS: &[(&str, &str, &str)] = &[
     (
         "advantage.over_time",
         "signed_return",
-        "A = Gₜ·correct + offset where R = 1, Gₜ + wrong + offset where R = 0, else Gₜ + offset; Gₜ = γᵏ·R, k tokens from the end",
+        "A = Gₜ·correct + offset where R = 1, Gₜ + wrong + offset where R = 0, else Gₜ + offset; Gₜ = γᵏ·R, \
+         k tokens from the end",
     ),
     ("ratio.level", "token", "r = exp(guard(logp − logp_old))"),
     ("ratio.level", "sequence", "r = exp(mean of logp − logp_old over the response)"),
@@ -134,12 +139,14 @@ const FORMULAS: &[(&str, &str, &str)] = &[
     (
         "gate.kind",
         "trust_region",
-        "l = −sg[min(exp(logp − logp_rollout), c)]·A·logp, 0 where the divergence from logp_old is above the bounds",
+        "l = −sg[min(exp(logp − logp_rollout), c)]·A·logp, 0 where the divergence from logp_old is above the \
+         bounds",
     ),
     (
         "gate.kind",
         "minirl",
-        "l = −sg[min(exp(logp − logp_rollout), c)]·A·logp, 0 where A > 0 and r > 1 + high, or A < 0 and r < 1 − low",
+        "l = −sg[min(exp(logp − logp_rollout), c)]·A·logp, 0 where A > 0 and r > 1 + high, or A < 0 and \
+         r < 1 − low",
     ),
     ("gate.kind", "remix", "l = max(−A·r, −A·clip(r, c − low, c + high)), c = exp(logp_latest − logp_old)"),
     ("gate.kind", "two_sided", "l = max(−A·min(r, delta), −A·clip(r, 1 − low, 1 + high))"),

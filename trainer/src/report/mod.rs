@@ -63,10 +63,11 @@ pub fn html(config: &Config, records: &[Record], seconds: &[f64]) -> Result<Stri
     page.push_str("</section>\n");
     write!(
         page,
-        "<p>Held-out pass@1: one sampled response at temperature 1 for each of at most {} problems that are never trained on, \
-         from the weights rounded to bf16. The RL phase sees rewards only; its advantages, losses and gradients dL/dlogp are \
-         computed by Lockstep. Ratio, clip and loss statistics are over all tokens that a step learns \
-         from (groups whose rewards differ), each with the log-probability it had in its own update.</p>\n<section class=\"plots\">\n",
+        "<p>Held-out pass@1: one sampled response at temperature 1 for each of at most {} problems that are \
+         never trained on, from the weights rounded to bf16. The RL phase sees rewards only; its advantages, \
+         losses and gradients dL/dlogp are computed by Lockstep. Ratio, clip and loss statistics are over \
+         all tokens that a step learns from (groups whose rewards differ), each with the log-probability it \
+         had in its own update.</p>\n<section class=\"plots\">\n",
         config.measure.problems
     )?;
     page.push_str(&plots(&warm, &rl)?.join("\n"));
@@ -170,7 +171,8 @@ fn comparison(page: &mut String, warm: &[&WarmRecord], rl: &[&RlRecord]) -> Resu
     };
     write!(
         page,
-        "<h2>Before and after</h2><table><tr><th></th><th>first {part} RL step(s)</th><th>last {part}</th></tr>"
+        "<h2>Before and after</h2><table><tr><th></th><th>first {part} RL step(s)</th><th>last \
+         {part}</th></tr>"
     )?;
     let pass = [
         percent(warm.iter().rev().find_map(|r| r.held_out)),

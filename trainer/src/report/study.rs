@@ -68,9 +68,10 @@ pub fn study_html(config: &Config, runs: &[StudyRun]) -> Result<String> {
     );
     write!(
         page,
-        "<p>For each seed one warm start, then {} RL steps of {} updates each without replay, with R2 (the old policy's routing) and with R3 \
-         (the rollout's). The rollout's precision is {:?}. Means over steps and seeds; in brackets the range of the seeds' means. \
-         What ran in the update is compared with what ran in the rollout, unless a row says otherwise.</p>\n<table><tr><th></th>",
+        "<p>For each seed one warm start, then {} RL steps of {} updates each without replay, with R2 (the \
+         old policy's routing) and with R3 (the rollout's). The rollout's precision is {:?}. Means over \
+         steps and seeds; in brackets the range of the seeds' means. What ran in the update is compared with \
+         what ran in the rollout, unless a row says otherwise.</p>\n<table><tr><th></th>",
         config.rl.steps, config.rl.minibatches, config.rollout_precision
     )?;
     MODES.iter().for_each(|(_, name)| page += &format!("<th>{name}</th>"));
@@ -81,7 +82,10 @@ pub fn study_html(config: &Config, runs: &[StudyRun]) -> Result<String> {
         page.push_str("</tr>");
     }
     page.push_str("</table>\n<h2>Seed by seed</h2><table><tr><th>seed</th><th>replay</th>");
-    page.push_str("<th>routers that differ</th><th>tokens that differ</th><th>mean |Δ|, old policy</th><th>mean |Δ|, update</th></tr>");
+    page.push_str(
+        "<th>routers that differ</th><th>tokens that differ</th><th>mean |Δ|, old \
+         policy</th><th>mean |Δ|, update</th></tr>",
+    );
     for run in runs {
         let numbers: [Field; 4] = [|m| m.differ, |m| m.tokens_differ, |m| m.gap_old, |m| m.gap_update];
         write!(page, "<tr><td>{}</td><td>{}</td>", run.seed, run.mode.name())?;

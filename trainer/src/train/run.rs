@@ -115,9 +115,20 @@ impl Run {
         let m = &config.model;
         let weights: usize = state.weights.iter().map(|w| w.values.len()).sum();
         screen.line(&format!(
-            "task {} · recipe {} · seed {} · folder {}\nmodel: {} layers, width {}, {} experts (top {}), {weights} weights · Lockstep on {}{}",
-            config.task, config.recipe, config.seed, self.folder.display(), m.layers, m.width, m.experts, m.top_k, self.trainer.device(),
-            config.routing.map_or(String::new(), |routing| format!(" · routing replay: {}", routing.mode.name())),
+            "task {} · recipe {} · seed {} · folder {}\n\
+             model: {} layers, width {}, {} experts (top {}), {weights} weights · Lockstep on {}{}",
+            config.task,
+            config.recipe,
+            config.seed,
+            self.folder.display(),
+            m.layers,
+            m.width,
+            m.experts,
+            m.top_k,
+            self.trainer.device(),
+            config
+                .routing
+                .map_or(String::new(), |routing| format!(" · routing replay: {}", routing.mode.name())),
         ));
         if state.progress.lines() > 0 {
             screen.line(&format!(
@@ -155,7 +166,8 @@ impl Run {
         let show =
             |pass: Option<f64>| pass.map_or("not measured".to_owned(), |p| format!("{:.1} %", 100.0 * p));
         say(&format!(
-            "held-out pass@1: {} before RL, {} after ({} problems, one sample each at temperature 1)\nreport: {}",
+            "held-out pass@1: {} before RL, {} after ({} problems, one sample each at temperature 1)\n\
+             report: {}",
             show(before),
             show(after),
             self.trainer.held_out_problems(),

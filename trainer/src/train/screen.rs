@@ -68,9 +68,18 @@ impl Screen {
         self.run.set_position(r.step);
         let held_out = r.held_out.map_or(String::new(), |p| format!("   held-out pass@1 {:.1} %", 100.0 * p));
         self.line(&format!(
-            "rl {:>5}/{of:<3}   reward {:.3}   ratio {:.2}..{:.2} ±{:.3}   clip ↑{:.2} ↓{:.2} %   KL {:+.5}   entropy {:.3}   mismatch k3 {:.1e}   {seconds:.1} s{held_out}",
-            r.step, r.reward, r.ratio_min, r.ratio_max, r.ratio_std, 100.0 * r.clip_high, 100.0 * r.clip_low, r.approx_kl,
-            r.entropy, r.mismatch_k3,
+            "rl {:>5}/{of:<3}   reward {:.3}   ratio {:.2}..{:.2} ±{:.3}   clip ↑{:.2} ↓{:.2} %   KL \
+             {:+.5}   entropy {:.3}   mismatch k3 {:.1e}   {seconds:.1} s{held_out}",
+            r.step,
+            r.reward,
+            r.ratio_min,
+            r.ratio_max,
+            r.ratio_std,
+            100.0 * r.clip_high,
+            100.0 * r.clip_low,
+            r.approx_kl,
+            r.entropy,
+            r.mismatch_k3,
         ));
     }
 }

@@ -69,7 +69,8 @@ impl Drawn {
     fn head(&self) -> String {
         let TreeStatistics { branches, tokens, tree_tokens, depths, .. } = &self.statistics;
         let mut head = format!(
-            "group {} of {}: {} responses, {tokens} tokens, {:.1} % of them shared, {tree_tokens} in the tree, {branches} branches\n",
+            "group {} of {}: {} responses, {tokens} tokens, {:.1} % of them shared, {tree_tokens} in the \
+             tree, {branches} branches\n",
             self.group,
             self.groups,
             self.shape.responses,

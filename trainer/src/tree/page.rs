@@ -18,10 +18,12 @@ pub(super) fn html(drawn: &Drawn) -> String {
     format!(
         "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">\
          <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\
-         <title>{title}</title><style>{STYLE}</style></head><body><main>\n<h1>Prefix tree</h1><p class=\"sub\">{head}</p>\n\
-         <p>From left to right: tokens of the responses. A line is a stretch that the same responses share, as thick as they are many and \
-         coloured by its value V, the mean reward of the responses that pass (red: the group's smallest reward, green: its largest, grey: none \
-         has a reward). Point at a line for its token ids.</p>\n<figure>{}</figure>\n</main></body></html>\n",
+         <title>{title}</title><style>{STYLE}</style></head><body><main>\n\
+         <h1>Prefix tree</h1><p class=\"sub\">{head}</p>\n\
+         <p>From left to right: tokens of the responses. A line is a stretch that the same responses share, \
+         as thick as they are many and coloured by its value V, the mean reward of the responses that pass \
+         (red: the group's smallest reward, green: its largest, grey: none has a reward). Point at a line \
+         for its token ids.</p>\n<figure>{}</figure>\n</main></body></html>\n",
         svg(&drawn.shape)
     )
 }
@@ -34,12 +36,13 @@ fn svg(shape: &Shape) -> String {
     let (width, height) = (LEFT + WIDTH + RIGHT, TOP + LINE * lines + 14.0);
     let y = |number: usize| TOP + LINE * (rows[number] + 0.5);
     let mut out = format!(
-        "<svg viewBox=\"0 0 {width:.0} {height:.0}\" xmlns=\"http://www.w3.org/2000/svg\" font-family=\"system-ui, sans-serif\" font-size=\"12\" \
-         fill=\"#373c46\">\n"
+        "<svg viewBox=\"0 0 {width:.0} {height:.0}\" xmlns=\"http://www.w3.org/2000/svg\" \
+         font-family=\"system-ui, sans-serif\" font-size=\"12\" fill=\"#373c46\">\n"
     );
     for tick in ticks(longest) {
         out += &format!(
-            "<path d=\"M{0:.1} {TOP}V{1:.1}\" stroke=\"#eef0f3\"/><text x=\"{0:.1}\" y=\"20\" text-anchor=\"middle\" fill=\"#6b7280\">{tick}</text>\n",
+            "<path d=\"M{0:.1} {TOP}V{1:.1}\" stroke=\"#eef0f3\"/><text x=\"{0:.1}\" y=\"20\" \
+             text-anchor=\"middle\" fill=\"#6b7280\">{tick}</text>\n",
             x(tick),
             height - 10.0
         );
@@ -54,7 +57,8 @@ fn svg(shape: &Shape) -> String {
         }
         let thick = 2.0 + 6.0 * node.passing as f64 / shape.responses.max(1) as f64;
         out += &format!(
-            "<path d=\"M{left:.1} {own:.1}H{:.1}\" stroke=\"{}\" stroke-width=\"{thick:.1}\"><title>tokens {}..{}: {}</title></path>\n",
+            "<path d=\"M{left:.1} {own:.1}H{:.1}\" stroke=\"{}\" stroke-width=\"{thick:.1}\"><title>tokens \
+             {}..{}: {}</title></path>\n",
             right.max(left + 3.0),
             colour(node, shape.range),
             node.from,

@@ -56,7 +56,8 @@ pub(super) fn places(text: &str) -> Result<Vec<Place>> {
     Ok(finder.places)
 }
 
-/// A name for each change of each place that stays when code moves: function, change, number among its equals.
+/// A name for each change of each place that stays when code moves: function, change, number among its
+/// equals.
 pub(super) fn names(places: &[Place]) -> Vec<Vec<String>> {
     let mut seen = BTreeMap::new();
     let mut name = |place: &Place, new: &String| {
@@ -180,7 +181,8 @@ impl Finder<'_> {
         self.within.pop();
     }
 
-    /// Notes the comparisons of `if a < b { a } else { b }`, also behind another condition and with conversions.
+    /// Notes the comparisons of `if a < b { a } else { b }`, also behind another condition and with
+    /// conversions.
     fn note_ties(&mut self, branch: &syn::ExprIf) {
         let Some((_, other)) = &branch.else_branch else { return };
         let Expr::Block(other) = &**other else { return };

@@ -107,7 +107,8 @@ impl Report {
         let share = 100.0 * (tried - explained - open) as f64 / (tried - explained).max(1) as f64;
         if share < LEAST || open > 0 {
             bail!(
-                "{open} changes pass without a reason (xtask/src/mutants/reasons.txt); {share:.1} % are caught, at least {LEAST} % must be"
+                "{open} changes pass without a reason (xtask/src/mutants/reasons.txt); {share:.1} % are \
+                 caught, at least {LEAST} % must be"
             );
         }
         Ok(())
@@ -119,9 +120,10 @@ impl Report {
         let only_bits = self.passed.iter().filter(|passed| passed.other > 0).count();
         let unreached = self.passed.iter().filter(|p| p.cases == 0 && p.tests == 0).count();
         format!(
-            "{tried} changes tried: {} caught ({:.1} %; {:.1} % of those without a reason to pass), {oracle} of them by the oracle's cases and \
-             {tests} by tests. {} passed: {explained} with a reason, {open} without. Of those that passed, {only_bits} change bits of a \
-             case within its tolerance, which only a digest would see, and {unreached} are reached by no check.",
+            "{tried} changes tried: {} caught ({:.1} %; {:.1} % of those without a reason to pass), {oracle} \
+             of them by the oracle's cases and {tests} by tests. {} passed: {explained} with a reason, \
+             {open} without. Of those that passed, {only_bits} change bits of a case within its tolerance, \
+             which only a digest would see, and {unreached} are reached by no check.",
             oracle + tests,
             percent(oracle + tests, tried),
             percent(oracle + tests, tried - explained),
@@ -131,7 +133,8 @@ impl Report {
 
     fn table(&self) -> String {
         let mut text = String::from(
-            "| file | tried | oracle | tests | passed, with a reason | passed |\n| --- | --- | --- | --- | --- | --- |\n",
+            "| file | tried | oracle | tests | passed, with a reason | passed |\n\
+             | --- | --- | --- | --- | --- | --- |\n",
         );
         for (file, Count { tried, oracle, tests, explained, open }) in &self.files {
             let _ = writeln!(text, "| `{file}` | {tried} | {oracle} | {tests} | {explained} | {open} |");
@@ -177,7 +180,8 @@ impl fmt::Display for Report {
             debug_assert!(reason.is_none());
             writeln!(
                 f,
-                "passed: core/src/{file}:{line}:{column}: {name} ({other} of {cases} cases differ; {tests} tests)"
+                "passed: core/src/{file}:{line}:{column}: {name} ({other} of {cases} cases differ; {tests} \
+                 tests)"
             )?;
         }
         if self.total().tried >= super::DRAWN {

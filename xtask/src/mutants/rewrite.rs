@@ -11,7 +11,8 @@ pub(super) struct Written {
     pub(super) bytes: Bytes,
 }
 
-/// Puts text before, between or behind parts of a place. At one byte what ends comes before what begins, the inner end first.
+/// Puts text before, between or behind parts of a place. At one byte what ends comes before what begins, the
+/// inner end first.
 struct Edit {
     bytes: Bytes,
     order: (u8, isize),
@@ -206,7 +207,8 @@ mod tests {
     #[test]
     fn a_tie_that_changes_nothing_is_left_out() {
         let out = rewritten(
-            "fn f(n: u32, x: f32) -> f32 { let n = if n > 1 { n as f64 } else { 1.0 }; if x < n { n } else { 0.0 } }",
+            "fn f(n: u32, x: f32) -> f32 { let n = if n > 1 { n as f64 } else { 1.0 }; if x < n { n } else { \
+             0.0 } }",
         );
         assert_eq!(out.matches("*l >= *r").count(), 0, "{out}");
         assert_eq!(out.matches("*l <= *r").count(), 1, "{out}");

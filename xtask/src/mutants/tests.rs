@@ -55,7 +55,8 @@ fn command(built: &Built, folder: &Path, program: usize, mutant: &str) -> Option
     Some(command)
 }
 
-/// Every test that passes in time, with what it comes upon; kept in `folder` for the programs that it was found with.
+/// Every test that passes in time, with what it reaches; kept in `folder` for the programs that it was found
+/// with.
 pub(super) fn tests(built: &Built, folder: &Path, stamp: &str) -> Result<Vec<Test>> {
     let kept = folder.join(format!("tests-{stamp}.tsv"));
     if let Ok(text) = fs::read_to_string(&kept) {

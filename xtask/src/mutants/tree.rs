@@ -11,8 +11,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Folders and files of `core/src` that hold no formula, or none that the plain level computes with: launches, memory, lanes, blocks of rows on
-/// wide registers (compared with the plain level bit by bit).
+/// Folders and files of `core/src` that hold no formula, or none that the plain level computes with:
+/// launches, memory, lanes, blocks of rows on wide registers (compared with the plain level bit by bit).
 const LEFT_OUT: [&str; 8] = [
     "op/",
     "team/",
@@ -24,7 +24,8 @@ const LEFT_OUT: [&str; 8] = [
     "num/settle.rs",
 ];
 
-/// Inlined into every op, the changes would be compiled for a quarter of an hour. Both have one length: places stay where they are.
+/// Inlined into every op, the changes would be compiled for a quarter of an hour. Both have one length:
+/// places stay where they are.
 const INLINE: &str = "#[inline(always)]";
 const SHORT: &str = "#[inline]        ";
 

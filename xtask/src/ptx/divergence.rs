@@ -161,7 +161,8 @@ mod tests {
         assert!(!under("	ld.global.b32 %r3, [%rd2+4];\n	setp.eq.b32 %p2, %r3, 0;"));
         // Half of a pair.
         assert!(under(
-            "	{ .reg .b32 tmp; mov.b64 {tmp, %r4}, %rd5; }\n	mov.b64 %rd5, {%r2, %r1};\n	setp.eq.b32 %p2, %r4, 0;"
+            "	{ .reg .b32 tmp; mov.b64 {tmp, %r4}, %rd5; }\n	mov.b64 %rd5, {%r2, %r1};\n	setp.eq.b32 %p2, \
+             %r4, 0;"
         ));
         // One lane's value broadcast to all is uniform; a different source lane for each is not.
         assert!(!under(&format!(
@@ -203,7 +204,8 @@ mod tests {
         // A branch on the row inside a branch on the lane.
         let nested = "	setp.eq.b32 %p2, %r2, 0;\n	@%p1 bra $L__3;\n	@%p2 bra $L__3;\n	SHUFFLE\n$L__3:";
         assert!(caught(nested));
-        let table = "$L_brx_0: .branchtargets\n		$L__1,\n		$L__2;\n	brx.idx 	INDEX, $L_brx_0;\n$L__1:\n	SHUFFLE\n$L__2:";
+        let table = "$L_brx_0: .branchtargets\n		$L__1,\n		$L__2;\n	brx.idx 	INDEX, $L_brx_0;\n\
+                     $L__1:\n	SHUFFLE\n$L__2:";
         assert!(caught(&table.replace("INDEX", "%r1")));
         assert!(!caught(&table.replace("INDEX", "%r2")));
         // A lane that returns early is missing everywhere afterwards.

@@ -10,7 +10,8 @@
 //! with division.
 
 macro_rules! division {
-    ($scale:ident, $fixup:ident, $float:ty, $bits:ty, $ldexp:path, $mantissa:literal, $full:literal, $by:literal, $near_max:literal, $tiny:literal, $under:literal) => {
+    ($scale:ident, $fixup:ident, $float:ty, $bits:ty, $ldexp:path, $mantissa:literal, $full:literal,
+        $by:literal, $near_max:literal, $tiny:literal, $under:literal) => {
         fn $fixup(quotient: $float, denominator: $float, numerator: $float) -> $bits {
             const QUIET: $bits = 1 << ($mantissa - 1);
             let exponent = |x: $float| (x.to_bits() >> $mantissa & $full) as i32;

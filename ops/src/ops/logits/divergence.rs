@@ -42,7 +42,8 @@ pub struct Divergence {
 /// use lockstep_ops::{Device, ops::logits::{TwoRows, logits_kl}};
 /// let forbidden = f32::NEG_INFINITY;
 /// // p = (½, ½, 0), q = (¼, ¼, ½).
-/// let rows = TwoRows { logits: &[0.0, 0.0, forbidden], reference: &[0.0, 0.0, 2f32.ln()], vocab: 3, loss_mask: None };
+/// let (logits, reference) = (&[0.0, 0.0, forbidden], &[0.0, 0.0, 2f32.ln()]);
+/// let rows = TwoRows { logits, reference, vocab: 3, loss_mask: None };
 /// let out = logits_kl(&Device::cpu(), &rows, Direction::Policy, 1.0, Some(&[1.0]))?;
 /// assert!((out.value[0] - 2f32.ln()).abs() < 1e-6);
 /// assert_eq!(out.gradient[2], 0.0);

@@ -71,7 +71,8 @@ pub struct Tempo {
 /// // ab and ac: the first token is shared, the second decides.
 /// let batch = Batch::new(&[0, 2, 4], &[0, 2], None)?;
 /// let tokens: &[i32] = &[7, 8, 7, 9];
-/// let out = tempo(&Device::cpu(), &batch, tokens.into(), &Outcomes::new(&[1.0, 0.0]), &TempoParams::default())?;
+/// let outcomes = Outcomes::new(&[1.0, 0.0]);
+/// let out = tempo(&Device::cpu(), &batch, tokens.into(), &outcomes, &TempoParams::default())?;
 /// assert_eq!(out.advantage[0].to_bits(), out.group.advantage[0].to_bits());
 /// assert!((out.advantage[1] - 2.0 * out.advantage[0]).abs() < 1e-6);
 /// # Ok::<(), lockstep_ops::Error>(())

@@ -14,8 +14,8 @@ use lockstep::core::ratio::Guard;
 use lockstep::core::routing::{ChosenOut, GatingForward, Replay, Router, RouterKind, Trace};
 use lockstep::ops::advantage::{GroupParams, group_advantage};
 use lockstep::ops::correction::{CorrectionParams, rollout_correction};
-use lockstep::ops::policy_loss::{GmpoParams, PolicyInput, PolicyOutput, gmpo};
 use lockstep::ops::logits::{Logits, otr_exact, otr_sampled};
+use lockstep::ops::policy_loss::{GmpoParams, PolicyInput, PolicyOutput, gmpo};
 use lockstep::ops::{gating_backward, gating_forward, sequence_weight};
 use lockstep::{Advantage, Batch, Device, Outputs};
 

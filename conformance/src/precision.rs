@@ -6,7 +6,7 @@
 
 use crate::ops::AnyOp;
 
-/// The contract on a sum of a million terms, relative to the sum of magnitudes (DESIGN §1).
+/// Largest error of a sum of a million terms, relative to the sum of magnitudes (docs/decisions/0003-f64-columns.md).
 pub const MILLION_TERM_SUM: f64 = 1.0 / 4_194_304.0;
 
 /// Worked vectors of docs/maths/vectors.md, absolute: what their printed digits carry.

@@ -1,4 +1,4 @@
-//! `cargo xtask layers`: a folder uses only the folders that the table of DESIGN §5 gives it, all of them above it.
+//! `cargo xtask layers`: a folder uses only the folders that [`LAYERS`] gives it, all of them above it in the table.
 
 use crate::workspace;
 use anyhow::{Context, Result, bail};

@@ -21,7 +21,7 @@ enum Command {
         #[arg(long)]
         check: bool,
     },
-    /// Fail when a folder uses one that is not above it in the table of DESIGN §5
+    /// Fail when a folder uses one that the table in xtask/src/layers.rs does not give it
     Layers,
     /// Fail when `core` divides floats with `/` in what may run on a GPU
     Divisions,

@@ -79,7 +79,7 @@ const FUNCTIONS: &[Row] = &[
     ("ops::gating_forward", "MoE router: experts and gates, natural or replayed, and the gradient of the gates", "2510.11370, 2512.01374", FrameworkCode, "", ""),
     ("ops::balance_loss", "load-balancing loss of a router and its gradient", "2101.03961", FrameworkCode, "", ""),
     // Exact sums.
-    ("ops::exact_sum", "sums without an order: any sharding gives the same bits", "docs/decisions/0007", Ours, "exact_sum", "token"),
+    ("ops::exact_sum", "sums without an order: any sharding gives the same bits", "docs/decisions/0007-exact-sums.md", Ours, "exact_sum", "token"),
     // Prefix trees.
     ("ops::tempo", "prefix-tree values: credit where responses part", "2509.18314", OfficialCode, "tempo", "token"),
     ("ops::step_values", "Monte-Carlo values of an explicit tree; process and sibling-relative advantages (TreePS-RAG-style)", "2601.06922", OurReading, "step_values", "step"),

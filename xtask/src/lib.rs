@@ -2,8 +2,8 @@
 //!
 //! `cargo xtask artifacts` builds the GPU code ([`device`], by the tools that [`toolchain`] finds), reads what came out
 //! ([`ptx`], [`gfx942`], [`resources`]) and writes it to `kernels/artifacts`; `cargo xtask layers` holds the workspace to its
-//! [`layers`], `cargo xtask divisions` keeps `/` out of kernels ([`divisions`]); `cargo xtask emulate` runs programs on emulated
-//! GPUs ([`emulate`]). The checks read text and need no toolchain.
+//! [`layers`], `cargo xtask divisions` keeps `/` out of kernels ([`divisions`]), `cargo xtask links` finds references to files that are
+//! not there ([`links`]); `cargo xtask emulate` runs programs on emulated GPUs ([`emulate`]). The checks read text and need no toolchain.
 #![forbid(unsafe_code)]
 
 pub mod artifacts;
@@ -14,6 +14,7 @@ pub mod emulate;
 pub mod gfx942;
 pub mod ir;
 pub mod layers;
+pub mod links;
 pub mod mutants;
 pub mod ptx;
 pub mod resources;

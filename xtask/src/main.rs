@@ -25,6 +25,8 @@ enum Command {
     Layers,
     /// Fail when `core` divides floats with `/` in what may run on a GPU
     Divisions,
+    /// Fail when a link of a Markdown file, or a document that a source mentions, is not in the repository
+    Links,
     /// Change the formulas of core one by one; fail when a change passes every check: docs/mutants.md
     Mutants(xtask::mutants::Options),
     /// Run a program on the emulated driver libraries: docs/emulator.md
@@ -47,6 +49,7 @@ fn main() -> ExitCode {
             Command::Artifacts { check } => xtask::artifacts::run(&root, check),
             Command::Layers => xtask::layers::run(&root),
             Command::Divisions => xtask::divisions::run(&root),
+            Command::Links => xtask::links::run(&root),
             Command::Mutants(options) => xtask::mutants::run(&root, &options),
             Command::Emulate { built, backend, words } => {
                 xtask::emulate::run(&root, backend.as_deref(), &words, built)

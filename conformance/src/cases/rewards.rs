@@ -6,7 +6,7 @@ use super::hash::Source;
 /// Kinds of group; each with the bug it catches.
 const KINDS: [&str; 9] = [
     "binary",                       // the common case
-    "constant 0.1",                 // a computed std of 1e-9 instead of 0: advantages of 1e-2 (docs/maths/statistics.md)
+    "constant 0.1",                 // std 1e-9 for 0: advantages of 1e-2 (docs/maths/statistics.md)
     "nearly constant",              // 1 against 1.00001: a variance by E[x²] − E[x]²
     "some NaN",                     // a NaN that enters the mean
     "all NaN",                      // 0/0

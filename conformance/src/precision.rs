@@ -6,7 +6,8 @@
 
 use crate::ops::AnyOp;
 
-/// The guarantee for a sum of a million terms, relative to the sum of magnitudes (DESIGN §1).
+/// The guarantee for a sum of a million terms, relative to the sum of magnitudes
+/// (docs/decisions/0003-f64-columns.md).
 pub const MILLION_TERM_SUM: f64 = 1.0 / 4_194_304.0;
 
 /// Absolute tolerance for the worked vectors of docs/maths/vectors.md: the accuracy of their printed digits.

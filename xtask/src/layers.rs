@@ -1,5 +1,5 @@
-//! `cargo xtask layers`: a folder uses only the folders that the table of DESIGN §5 allows it, all of them
-//! above it.
+//! `cargo xtask layers`: a folder uses only the folders that [`LAYERS`] allows it, all of them above it in the
+//! table.
 
 use crate::workspace;
 use anyhow::{Context, Result, bail};

@@ -3,8 +3,9 @@
 //! `cargo xtask artifacts` builds the GPU code ([`device`], with the tools that [`toolchain`] finds), reads
 //! the results ([`ptx`], [`gfx942`], [`resources`]) and writes them to `kernels/artifacts`;
 //! `cargo xtask layers` holds the workspace to its [`layers`]; `cargo xtask divisions` keeps `/` out of
-//! kernels ([`divisions`]); `cargo xtask width` keeps lines short ([`width`]); `cargo xtask emulate` runs
-//! programs on emulated GPUs ([`emulate`]). The checks read text and need no toolchain.
+//! kernels ([`divisions`]); `cargo xtask width` keeps lines short ([`width`]); `cargo xtask links` finds
+//! references to files that do not exist ([`links`]); `cargo xtask emulate` runs programs on emulated GPUs
+//! ([`emulate`]). The checks read text and need no toolchain.
 #![forbid(unsafe_code)]
 
 pub mod artifacts;
@@ -15,6 +16,7 @@ pub mod emulate;
 pub mod gfx942;
 pub mod ir;
 pub mod layers;
+pub mod links;
 pub mod mutants;
 pub mod ptx;
 pub mod resources;

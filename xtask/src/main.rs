@@ -22,12 +22,14 @@ enum Command {
         #[arg(long)]
         check: bool,
     },
-    /// Fail if a folder uses one that is not above it in the table of DESIGN §5
+    /// Fail if a folder uses one that the table in xtask/src/layers.rs does not allow it
     Layers,
     /// Fail if code of `core` that may run on a GPU divides floats with `/`
     Divisions,
     /// Fail if a line of a tracked Rust file is longer than 110 characters
     Width,
+    /// Fail if a link of a Markdown file, or a document that a source mentions, is not in the repository
+    Links,
     /// Mutate the formulas of core one at a time; fail if a change passes every check: docs/mutants.md
     Mutants(xtask::mutants::Options),
     /// Run a program on the emulated driver libraries: docs/emulator.md
@@ -52,6 +54,7 @@ fn main() -> ExitCode {
             Command::Layers => xtask::layers::run(&root),
             Command::Divisions => xtask::divisions::run(&root),
             Command::Width => xtask::width::run(&root),
+            Command::Links => xtask::links::run(&root),
             Command::Mutants(options) => xtask::mutants::run(&root, &options),
             Command::Emulate { built, backend, words } => {
                 xtask::emulate::run(&root, backend.as_deref(), &words, built)

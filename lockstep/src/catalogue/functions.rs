@@ -117,8 +117,8 @@ const FUNCTIONS: &[Row] = &[
     ("ops::balance_loss", "load-balancing loss of a router and its gradient", "2101.03961", FrameworkCode, "",
         ""),
     // Exact sums.
-    ("ops::exact_sum", "sums without an order: any sharding gives the same bits", "docs/decisions/0007", Ours,
-        "exact_sum", "token"),
+    ("ops::exact_sum", "sums without an order: any sharding gives the same bits",
+        "docs/decisions/0007-exact-sums.md", Ours, "exact_sum", "token"),
     // Prefix trees.
     ("ops::tempo", "prefix-tree values: credit where responses part", "2509.18314", OfficialCode, "tempo",
         "token"),

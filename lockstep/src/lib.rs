@@ -33,6 +33,12 @@
 //! | compute one formula over slices | [`ops`] |
 //! | decide over prompts, steps and ranks | [`schedule`] |
 //! | replay a mixture-of-experts router | [`routing`] |
+//!
+//! # Features
+//!
+//! * `cuda` and `rocm`, both on by default, compile the GPU backends and embed their kernels. With a feature
+//!   off, [`Device::open`] of that kind is an error that names the feature.
+//! * `safetensors` reads and writes files of rollouts and of routing traces.
 #![deny(unsafe_code)]
 
 /// Runs the README's example as a doctest.

@@ -186,6 +186,7 @@ fn describe(backend: Backend, info: &DeviceInfo, geometry: Geometry) -> String {
 
 /// One entry of the list that [`devices`] returns.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Entry {
     /// The kind of the device.
     pub backend: Backend,

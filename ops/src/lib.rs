@@ -13,6 +13,7 @@
 //!
 //! `cuda` and `rocm`, both on by default, compile the GPU backends and embed their kernels. With a feature
 //! off, [`Device::open`] of that kind is an error that names the feature.
+#![cfg_attr(docsrs, feature(doc_cfg))]
 #![deny(unsafe_code)]
 
 mod backend;

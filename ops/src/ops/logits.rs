@@ -26,6 +26,7 @@ pub struct Logits<'a> {
 
 /// The result of [`logits_statistics`], each array `[rows]`; 0 in masked rows.
 #[derive(Clone, Debug, Default, PartialEq)]
+#[non_exhaustive]
 pub struct Statistics {
     /// Log-probability of the label, in nats.
     pub logp: Vec<f32>,
@@ -218,6 +219,7 @@ pub fn logits_gradient(
 
 /// The loss of the one-token rollout over label positions.
 #[derive(Clone, Debug, Default, PartialEq)]
+#[non_exhaustive]
 pub struct Otr {
     /// The loss L_t of each row, `[rows]`; 0 where masked.
     pub row_loss: Vec<f32>,

@@ -26,7 +26,6 @@ pub struct Logits<'a> {
 
 /// The result of [`logits_statistics`], each array `[rows]`; 0 in masked rows.
 #[derive(Clone, Debug, Default, PartialEq)]
-#[non_exhaustive]
 pub struct Statistics {
     /// Log-probability of the label, in nats.
     pub logp: Vec<f32>,

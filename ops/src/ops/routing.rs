@@ -10,7 +10,6 @@ use lockstep_core::routing::{BalanceLoss, ChosenOut, GatingBackward, GatingForwa
 
 /// The experts and gates that a router chose for each row.
 #[derive(Clone, Debug, PartialEq)]
-#[non_exhaustive]
 pub struct Gating {
     /// Experts, `[rows, K]`, in order of selection, or as recorded.
     pub chosen: Ids,

@@ -8,7 +8,8 @@ stage_package() {
 import json, sys
 print(*(package["name"] for package in json.load(sys.stdin)["packages"] if package["publish"] != []), sep="\n")')
     for crate in "${crates[@]}"; do arguments+=(-p "$crate"); done
-    rm -rf "$target/package"
+    # What an earlier run built has the paths of its own scratch folder.
+    rm -rf "$target/package" "$target/package-user"
     cargo package --quiet --no-verify --allow-dirty --target-dir "$target" "${arguments[@]}"
 
     mkdir -p "$out" "$user/src"

@@ -139,7 +139,7 @@ pub unsafe extern "C" fn ls_plan_workspace_bytes(plan: *const ls_plan) -> usize 
 }
 
 fn said(slot: &Slot) -> ls_slot {
-    let Slot { name, element, len, offset } = *slot;
+    let Slot { name, element, len, offset, .. } = *slot;
     ls_slot { name: forever(name), len, offset, element: element.into() }
 }
 

@@ -49,7 +49,7 @@ pub(crate) fn number(call: Call) -> u32 {
 /// Describes what the recipe reads, what it asks of the training loop, and all its choices as TOML.
 fn explain(recipe: &Recipe, toml: &str) -> String {
     let mut out = format!("recipe {}\n\nreads:\n", recipe.name);
-    for Need { column, stage, call, required, or } in recipe.needs() {
+    for Need { column, stage, call, required, or, .. } in recipe.needs() {
         let or = or.map_or(String::new(), |or| format!(" or {}", or.name()));
         let call = if call == Call::Advantages { "advantages" } else { "loss" };
         let if_there = if required { "" } else { ", if there" };

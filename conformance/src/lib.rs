@@ -2,6 +2,11 @@
 //! digest.
 #![forbid(unsafe_code)]
 
+/// Runs the example of the repository's README as a doctest.
+#[cfg(doctest)]
+#[doc = include_str!("../../README.md")]
+mod readme {}
+
 pub mod accuracy;
 pub mod backend;
 pub mod cases;

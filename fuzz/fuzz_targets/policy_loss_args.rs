@@ -242,6 +242,7 @@ fn check_metrics(metrics: &Metrics, live: u64, bounded: bool) {
         guarded_tokens,
         in_band_fraction,
         neg_mean_logp,
+        ..
     } = *metrics;
     assert_eq!(tokens, live);
     assert!(guarded_tokens <= tokens);

@@ -31,6 +31,7 @@ fn check_stats(stats: &RatioStats, tokens: usize, bounded: bool) {
         ess,
         guarded_tokens,
         in_band_fraction,
+        ..
     } = *stats;
     assert_eq!(n as usize, tokens);
     assert!(guarded_tokens <= n && (0.0..=1.0).contains(&in_band_fraction), "{stats:?}");

@@ -119,6 +119,16 @@ pub enum Error {
         /// Its compiler's log.
         log: String,
     },
+    /// This build leaves the vendor's backend out.
+    #[error(
+        "this build has no {api} backend: the feature `{feature}` of lockstep-rl (or lockstep-ops) is off"
+    )]
+    NotBuilt {
+        /// `CUDA` or `HIP`.
+        api: &'static str,
+        /// The cargo feature that is off.
+        feature: &'static str,
+    },
     /// This build contains no kernels for the vendor.
     #[error("this build holds no kernels for {api}: {artifact} is empty")]
     NoKernels {

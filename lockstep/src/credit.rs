@@ -34,6 +34,7 @@ pub struct Credit {
 
 /// The report of a rollout correction.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
+#[non_exhaustive]
 pub struct CorrectionReport {
     /// Statistics of the weights.
     pub stats: WeightStats,
@@ -46,6 +47,7 @@ pub struct CorrectionReport {
 /// State that some estimators carry from one batch to the next; save it in checkpoints.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
+#[non_exhaustive]
 pub struct State {
     /// Moving average of each role's reward, `[P]`: the column `role_values` of the next batch (SPIRAL).
     pub role_values: Vec<f64>,

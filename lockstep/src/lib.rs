@@ -33,11 +33,18 @@
 //! | compute one formula over slices | [`ops`] |
 //! | decide over prompts, steps and ranks | [`schedule`] |
 //! | replay a mixture-of-experts router | [`routing`] |
+//!
+//! # Features
+//!
+//! * `cuda` and `rocm`, both on by default, compile the GPU backends and embed their kernels. With a feature
+//!   off, [`Device::open`] of that kind is an error that names the feature.
+//! * `safetensors` reads and writes files of rollouts and of routing traces.
+#![cfg_attr(docsrs, feature(doc_cfg))]
 #![deny(unsafe_code)]
 
-/// Runs the README's example as a doctest.
+/// Runs the example of this crate's README example as a doctest.
 #[cfg(doctest)]
-#[doc = include_str!("../../README.md")]
+#[doc = include_str!("../README.md")]
 mod readme {}
 
 pub mod catalogue;

@@ -8,6 +8,7 @@ use std::ops::Deref;
 /// `loss.coef` is dL/dlogp, and `loss.loss` is the sum of the policy, KL and entropy terms.
 /// [`Recipe::loss_into`](crate::Recipe::loss_into) reuses the buffers.
 #[derive(Clone, Debug, Default, PartialEq)]
+#[non_exhaustive]
 pub struct Loss {
     /// The policy, KL and entropy terms, dL/dlogp, and metrics.
     pub policy: PolicyOutput,
@@ -27,6 +28,7 @@ impl Deref for Loss {
 
 /// The entropy term of a loss.
 #[derive(Clone, Debug, Default, PartialEq)]
+#[non_exhaustive]
 pub struct EntropyTerm {
     /// −coef·agg(H), which is part of the loss.
     pub loss: f64,

@@ -6,6 +6,7 @@ use std::str::FromStr;
 
 /// A kind of device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
 pub enum Backend {
     /// This machine's CPU.
     Cpu,

@@ -1,10 +1,9 @@
 //! The devices on which ops run.
 
+use crate::gpu::{cuda, rocm};
 use crate::{Backend, Compiled, Error, Level};
 use lockstep_cpu::Cpu;
-use lockstep_cuda as cuda;
-use lockstep_gpu::{Driver, Geometry, Gpu, Report};
-use lockstep_rocm as rocm;
+use lockstep_gpu::{DeviceInfo, Geometry, Report};
 use std::fmt;
 
 /// A device that ops run on. The choice of device changes the speed and never the bits of a result.
@@ -95,8 +94,8 @@ impl Device {
     pub fn geometries(&self) -> Vec<Device> {
         let kinds: Vec<Kind> = match &self.kind {
             Kind::Cpu(_) => vec![self.kind.clone()],
-            Kind::Cuda(gpu) => geometries(gpu).into_iter().map(Kind::Cuda).collect(),
-            Kind::Rocm(gpu) => geometries(gpu).into_iter().map(Kind::Rocm).collect(),
+            Kind::Cuda(gpu) => geometries().map(|geometry| Kind::Cuda(gpu.with_geometry(geometry))).collect(),
+            Kind::Rocm(gpu) => geometries().map(|geometry| Kind::Rocm(gpu.with_geometry(geometry))).collect(),
         };
         kinds.into_iter().map(|kind| Device { kind }).collect()
     }
@@ -135,8 +134,8 @@ impl Device {
                 let threads = cpu.threads();
                 format!("cpu ({}, {threads} thread{})", cpu.level(), if threads == 1 { "" } else { "s" })
             }
-            Kind::Cuda(gpu) => describe(Backend::Cuda, gpu),
-            Kind::Rocm(gpu) => describe(Backend::Rocm, gpu),
+            Kind::Cuda(gpu) => describe(Backend::Cuda, gpu.info(), gpu.geometry()),
+            Kind::Rocm(gpu) => describe(Backend::Rocm, gpu.info(), gpu.geometry()),
         }
     }
 
@@ -165,17 +164,15 @@ impl Device {
     }
 }
 
-/// A GPU with every block size, and with grids of one block and of a few blocks, so that each team takes
-/// several rows.
-fn geometries<D: Driver>(gpu: &Gpu<D>) -> Vec<Gpu<D>> {
+/// Every block size, then grids of one block and of a few blocks, in which each team takes several rows.
+fn geometries() -> impl Iterator<Item = Geometry> {
     let teams = [None, Some(1), Some(2), Some(4), Some(16), Some(32)];
-    let with = |teams_per_block, max_blocks| gpu.with_geometry(Geometry { teams_per_block, max_blocks });
-    let sizes = teams.into_iter().map(|teams| with(teams, None));
-    sizes.chain([with(None, Some(1)), with(Some(3), Some(7)), with(Some(1), Some(2))]).collect()
+    let with = |teams_per_block, max_blocks| Geometry { teams_per_block, max_blocks };
+    let sizes = teams.into_iter().map(move |teams| with(teams, None));
+    sizes.chain([with(None, Some(1)), with(Some(3), Some(7)), with(Some(1), Some(2))])
 }
 
-fn describe<D: Driver>(backend: Backend, gpu: &Gpu<D>) -> String {
-    let (info, geometry) = (gpu.info(), gpu.geometry());
+fn describe(backend: Backend, info: &DeviceInfo, geometry: Geometry) -> String {
     let of = |number: Option<u32>, what: &str| number.map_or(String::new(), |n| format!(", {n} {what}"));
     format!(
         "{backend}:{} ({}, {}{}{})",
@@ -189,6 +186,7 @@ fn describe<D: Driver>(backend: Backend, gpu: &Gpu<D>) -> String {
 
 /// One entry of the list that [`devices`] returns.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Entry {
     /// The kind of the device.
     pub backend: Backend,

@@ -8,12 +8,19 @@
 //! | compute one formula over slices | [`ops`] |
 //! | decide over prompts, steps and ranks | [`schedule`] |
 //! | replay a mixture-of-experts router | [`routing`] |
+//!
+//! # Features
+//!
+//! `cuda` and `rocm`, both on by default, compile the GPU backends and embed their kernels. With a feature
+//! off, [`Device::open`] of that kind is an error that names the feature.
+#![cfg_attr(docsrs, feature(doc_cfg))]
 #![deny(unsafe_code)]
 
 mod backend;
 mod batch;
 mod device;
 mod error;
+mod gpu;
 mod metrics;
 pub mod ops;
 mod queue;

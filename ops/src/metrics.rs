@@ -6,6 +6,7 @@ use lockstep_core::ratio::token;
 /// Statistics of the importance ratios r = exp(logp − logp_old) over live tokens. All are 0 for a batch
 /// without live tokens.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
+#[non_exhaustive]
 pub struct RatioStats {
     /// Live tokens.
     pub tokens: u64,
@@ -70,6 +71,7 @@ fn spread(n: f64, excess: f64, squares: f64) -> (f64, f64, f64) {
 
 /// Metrics of a policy loss over live tokens. All are 0 for a batch without live tokens.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
+#[non_exhaustive]
 pub struct Metrics {
     /// Live tokens.
     pub tokens: u64,

@@ -1,11 +1,10 @@
 //! Device queues, and the memory that their launches read and write.
 
 use crate::device::Kind;
+use crate::gpu::{cuda, rocm};
 use crate::{Compiled, Device, Error};
 use lockstep_core::op::DisjointRows;
 use lockstep_cpu::Cpu;
-use lockstep_cuda as cuda;
-use lockstep_rocm as rocm;
 use std::cell::UnsafeCell;
 use std::ffi::c_void;
 

@@ -44,6 +44,7 @@ impl fmt::Display for Confidence {
 
 /// How an entry is used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[non_exhaustive]
 pub enum Kind {
     /// A recipe of [`Recipe::named`].
     Recipe,
@@ -55,6 +56,7 @@ pub enum Kind {
 
 /// An entry of the catalogue.
 #[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
 pub struct Entry {
     /// The name of the recipe, or the path of the function.
     pub name: &'static str,

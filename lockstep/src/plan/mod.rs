@@ -56,6 +56,7 @@ impl Calls {
 
 /// A result in the workspace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Slot {
     /// The name of the field of [`Credit`](crate::Credit) or [`Loss`](crate::Loss). The metrics are made from
     /// `sums` and `maxima`; each stage has its own `alarm`.
@@ -70,6 +71,7 @@ pub struct Slot {
 
 /// A call that a plan leaves to the host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct HostStage {
     /// The call.
     pub call: Call,

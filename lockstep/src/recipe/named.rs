@@ -24,6 +24,7 @@ const NEAR: usize = 5;
 
 /// A named recipe, as its file describes it.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
+#[non_exhaustive]
 pub struct Entry {
     /// The name of the recipe.
     #[serde(skip)]

@@ -20,6 +20,7 @@ pub enum Call {
 
 /// A column that a recipe reads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Need {
     /// The column.
     pub column: Column,

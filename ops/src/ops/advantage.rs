@@ -109,6 +109,7 @@ impl Advantages {
 /// assert_eq!(group_advantage(&Device::cpu(), &batch, &rewards, None, &rloo)?.advantage[0], 0.75);
 /// # Ok::<(), lockstep_ops::Error>(())
 /// ```
+#[doc(alias("GRPO", "Dr.GRPO", "RLOO", "REINFORCE++", "group-relative"))]
 pub fn group_advantage(
     device: &Device,
     batch: &Batch<'_>,

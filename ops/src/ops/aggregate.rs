@@ -8,6 +8,7 @@ use lockstep_core::ragged::{In, Out};
 
 /// Sums and counts per sequence, and the aggregated value.
 #[derive(Clone, Debug, Default, PartialEq)]
+#[non_exhaustive]
 pub struct Aggregated {
     /// Σ over live tokens per sequence, `[S]`.
     pub row_sum: Vec<f64>,
@@ -21,6 +22,7 @@ pub struct Aggregated {
 /// describes the five modes.
 ///
 /// Errors: lengths that disagree; a live value that is not finite (index).
+#[doc(alias("token-mean", "loss aggregation"))]
 pub fn aggregate(
     device: &Device,
     batch: &Batch<'_>,

@@ -18,6 +18,7 @@ use lockstep_core::ragged::{In, Out};
 /// assert_eq!(returns, [0.25, 0.5, 0.5, 1.0]);
 /// # Ok::<(), lockstep_ops::Error>(())
 /// ```
+#[doc(alias("REINFORCE", "reward-to-go"))]
 pub fn discounted_return(
     device: &Device,
     batch: &Batch<'_>,

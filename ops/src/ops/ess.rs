@@ -10,6 +10,7 @@ use lockstep_core::ratio::ess::{EPS, EffectiveSampleSize, LrRule, ess, lr_scale}
 
 /// Effective sample sizes of rows of weights and of the whole batch.
 #[derive(Clone, Debug, Default, PartialEq)]
+#[non_exhaustive]
 pub struct SampleSizes {
     /// Effective sample size of each row, `[R]`.
     pub rows: Vec<f64>,
@@ -36,6 +37,7 @@ impl SampleSizes {
 /// [`lockstep_core::ratio::ess`].
 ///
 /// Errors: lengths that disagree; a live weight that is not a finite number of at least 0 (index).
+#[doc(alias("ESS", "effective sample size"))]
 pub fn token_sample_sizes(device: &Device, batch: &Batch<'_>, weights: &[f32]) -> Result<SampleSizes, Error> {
     batch.check_tokens("weights", weights.len())?;
     run(device, batch.cu_seqlens(), batch.loss_mask(), weights)
@@ -55,6 +57,7 @@ pub fn token_sample_sizes(device: &Device, batch: &Batch<'_>, weights: &[f32]) -
 /// assert!((sizes.lr_scale(1.0, LrRule::Sqrt)? - 0.802955).abs() < 1e-6);
 /// # Ok::<(), lockstep_ops::Error>(())
 /// ```
+#[doc(alias("ESS", "effective sample size"))]
 pub fn sequence_sample_sizes(
     device: &Device,
     batch: &Batch<'_>,

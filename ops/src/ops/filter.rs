@@ -8,6 +8,7 @@ use lockstep_core::reward::{Criterion, FilterGroups, MaskSequences};
 
 /// The result of a filter.
 #[derive(Clone, Debug, Default, PartialEq)]
+#[non_exhaustive]
 pub struct Filtered {
     /// 1 = the sequence is kept, `[S]`.
     pub keep: Vec<u8>,
@@ -19,6 +20,7 @@ pub struct Filtered {
 
 /// Whether enough groups were kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Status {
     /// At least as many groups as wanted were kept.
     Complete,
@@ -32,6 +34,7 @@ pub enum Status {
 
 /// A packed batch of the kept sequences: its offsets, and the indices in the original batch.
 #[derive(Clone, Debug, Default, PartialEq)]
+#[non_exhaustive]
 pub struct Packed {
     /// Offsets of the kept sequences, `[S'+1]`.
     pub cu_seqlens: Vec<u32>,
@@ -103,6 +106,7 @@ impl Filtered {
 /// assert_eq!(out.pack(&batch, 2)?.tokens, [3, 4]);
 /// # Ok::<(), lockstep_ops::Error>(())
 /// ```
+#[doc(alias("dynamic sampling", "rejection sampling", "DAPO"))]
 pub fn filter_groups(
     device: &Device,
     batch: &Batch<'_>,
@@ -132,6 +136,7 @@ pub fn filter_groups(
 /// batch with this mask has the denominators of the kept sequences.
 ///
 /// Errors: a `keep` of the wrong length.
+#[doc(alias = "rejection sampling")]
 pub fn mask_sequences(device: &Device, batch: &Batch<'_>, keep: &[u8]) -> Result<Vec<u8>, Error> {
     check_length("keep", batch.sequences(), "one per sequence", keep.len())?;
     let mut masked = vec![0; batch.tokens()];

@@ -59,6 +59,7 @@ pub struct GaeParams {
 
 /// The advantages and returns of [`gae`]; the buffers are reused by the next call.
 #[derive(Clone, Debug, Default, PartialEq)]
+#[non_exhaustive]
 pub struct GaeOutput {
     /// Advantages before whitening, `[N]`; a masked token has that of the next live token.
     pub advantage: Vec<f32>,
@@ -84,6 +85,7 @@ pub struct GaeOutput {
 /// assert!((out.advantage[0] - 0.75575).abs() < 1e-6);
 /// # Ok::<(), lockstep_ops::Error>(())
 /// ```
+#[doc(alias = "generalized advantage estimation")]
 pub fn gae(
     device: &Device,
     batch: &Batch<'_>,
@@ -117,6 +119,7 @@ pub fn gae(
 /// assert_eq!(monte_carlo, [0.25, 0.5, 1.0]);
 /// # Ok::<(), lockstep_ops::Error>(())
 /// ```
+#[doc(alias = "lambda return")]
 pub fn td_lambda(
     device: &Device,
     batch: &Batch<'_>,

@@ -22,6 +22,7 @@ use lockstep_schedule::signed_return::SignedReturn;
 /// assert_eq!(weights, [0.0, 0.5, 0.5, 1.0]);
 /// # Ok::<(), lockstep_ops::Error>(())
 /// ```
+#[doc(alias = "PF-PPO")]
 pub fn filtration(batch: &Batch<'_>, rewards: &[f32], rule: Filtration) -> Result<Vec<f64>, Error> {
     batch.check_sequences("rewards", rewards.len())?;
     let mut weights = vec![0.0; rewards.len()];
@@ -113,6 +114,7 @@ pub fn sample_weights(
 /// assert_eq!((&advantage[..], &returns[..]), (&[0.5, 1.0, -1.0][..], &[0.5, 1.0, 0.0][..]));
 /// # Ok::<(), lockstep_ops::Error>(())
 /// ```
+#[doc(alias("PSR", "NSR", "W-REINFORCE"))]
 pub fn signed_return(
     batch: &Batch<'_>,
     rewards: &[f32],
@@ -156,6 +158,7 @@ fn moved(error: Argument, first: usize) -> Argument {
 /// assert_eq!(advantage, [-0.5, 0.25]);
 /// # Ok::<(), lockstep_ops::Error>(())
 /// ```
+#[doc(alias = "advantage clip")]
 pub fn limit(values: &mut [f32], [low, high]: [f32; 2]) -> Result<(), Error> {
     if low.is_nan() || high.is_nan() || low > high {
         let (argument, expected) = ("limit", "a lower bound that is at most the upper one");

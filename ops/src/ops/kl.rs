@@ -8,6 +8,7 @@ use lockstep_core::ragged::{In, Out};
 
 /// KL estimates of every token with their gradients.
 #[derive(Clone, Debug, Default, PartialEq)]
+#[non_exhaustive]
 pub struct KlOutput {
     /// Estimate per token, `[N]`; 0 where masked.
     pub kl: Vec<f32>,
@@ -33,6 +34,7 @@ pub struct KlOutput {
 /// assert_eq!((out.kl[1], out.gradient[1]), (0.0, 0.0));
 /// # Ok::<(), lockstep_ops::Error>(())
 /// ```
+#[doc(alias("KL divergence", "k1", "k2", "k3"))]
 pub fn kl(
     device: &Device,
     batch: &Batch<'_>,

@@ -41,6 +41,7 @@ pub struct ThreePolicies<'a> {
 /// assert!((out.gradient[0] + 1.648721 * 0.5).abs() < 1e-6);
 /// # Ok::<(), lockstep_ops::Error>(())
 /// ```
+#[doc(alias = "KL penalty")]
 pub fn kl_importance(
     device: &Device,
     batch: &Batch<'_>,
@@ -113,6 +114,7 @@ pub fn kl_importance_into(
 /// assert_eq!(out, [-0.25, 0.0, 1.25]);
 /// # Ok::<(), lockstep_ops::Error>(())
 /// ```
+#[doc(alias = "KL penalty")]
 pub fn kl_in_reward(
     device: &Device,
     batch: &Batch<'_>,

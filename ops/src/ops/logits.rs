@@ -218,6 +218,7 @@ pub fn logits_gradient(
 
 /// The loss of the one-token rollout over label positions.
 #[derive(Clone, Debug, Default, PartialEq)]
+#[non_exhaustive]
 pub struct Otr {
     /// The loss L_t of each row, `[rows]`; 0 where masked.
     pub row_loss: Vec<f32>,

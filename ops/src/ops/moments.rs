@@ -8,6 +8,7 @@ use lockstep_core::ragged::{In, Mask, Offsets, Out, flag};
 /// Count, mean, squared deviations and extremes of the values of a batch; formula:
 /// [`lockstep_core::aggregate::moments`].
 #[derive(Clone, Copy, Debug, PartialEq)]
+#[non_exhaustive]
 pub struct Moments {
     /// Number of counted values.
     pub count: f64,

@@ -55,6 +55,7 @@ impl Default for TokenBaselineParams {
 /// assert!((out[0] - 0.25).abs() < 1e-6 && (out[2] + 0.75).abs() < 1e-6);
 /// # Ok::<(), lockstep_ops::Error>(())
 /// ```
+#[doc(alias = "OTB")]
 pub fn optimal_token_baseline(
     device: &Device,
     batch: &Batch<'_>,

@@ -8,6 +8,7 @@ use lockstep_core::ragged::{In, Mask, Out};
 
 /// The advantages, and the estimate of pass@k that they are based on.
 #[derive(Clone, Debug, Default, PartialEq)]
+#[non_exhaustive]
 pub struct PassAtKOutput {
     /// Advantage per sequence, `[S]`; 0 for excluded sequences.
     pub advantage: Vec<f32>,
@@ -31,6 +32,7 @@ pub struct PassAtKOutput {
 /// assert!((out.pass_at_k[0] - 0.785714).abs() < 1e-6 && (out.advantage[0] - 0.522233).abs() < 1e-6);
 /// # Ok::<(), lockstep_ops::Error>(())
 /// ```
+#[doc(alias = "pass@k")]
 pub fn pass_at_k(
     device: &Device,
     batch: &Batch<'_>,

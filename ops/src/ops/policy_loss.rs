@@ -89,6 +89,7 @@ impl<'a> PolicyInput<'a> {
 
 /// The outputs of a policy loss.
 #[derive(Clone, Debug, Default, PartialEq)]
+#[non_exhaustive]
 pub struct PolicyOutput {
     /// dL/dlogp, `[N]`; 0 where masked.
     pub coef: Vec<f32>,
@@ -215,6 +216,7 @@ pub struct PolicyParams<G> {
 /// Errors: lengths that disagree; a live log-probability that is NaN, infinite or above 0, an advantage that
 /// is not finite or a weight below 0 (argument, index); parameters out of their domain; an optional input
 /// that is missing or not allowed; a result that is not finite (index). `out` is unspecified after an error.
+#[doc(alias("PPO", "GSPO", "SAPO", "CISPO", "DAPO", "clipped surrogate"))]
 pub fn policy_loss<G: Gate>(
     device: &Device,
     batch: &Batch<'_>,

@@ -20,6 +20,7 @@ use lockstep_core::ratio::{Interpolation, ProximalLogp};
 /// assert_eq!(prox, [-1.0, -1.5]);
 /// # Ok::<(), lockstep_ops::Error>(())
 /// ```
+#[doc(alias("decoupled PPO", "AReaL"))]
 pub fn proximal_logp(
     device: &Device,
     batch: &Batch<'_>,

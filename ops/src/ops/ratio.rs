@@ -8,6 +8,7 @@ use lockstep_core::ratio::{Guard, TokenRatio, token::sum};
 
 /// The importance ratio of every token, and statistics of the ratios.
 #[derive(Clone, Debug, Default, PartialEq)]
+#[non_exhaustive]
 pub struct Ratios {
     /// r per token, `[N]`; 0 where masked.
     pub ratio: Vec<f32>,
@@ -21,6 +22,7 @@ pub struct Ratios {
 /// [`lockstep_core::ratio::token`]. `band` is `[low, high]` of [`RatioStats::in_band_fraction`].
 ///
 /// Errors: lengths that disagree; a live log-probability that is NaN, infinite or above 0 (argument, index).
+#[doc(alias("importance sampling", "importance ratio"))]
 pub fn token_ratio(
     device: &Device,
     batch: &Batch<'_>,
@@ -40,6 +42,7 @@ pub fn token_ratio(
 /// band is `[1/2, 2]`.
 ///
 /// Errors: those of [`token_ratio`].
+#[doc(alias = "training-inference mismatch")]
 pub fn mismatch(
     device: &Device,
     batch: &Batch<'_>,

@@ -46,6 +46,7 @@ impl ShapeParams<'static> {
 /// assert_eq!(shaped, [1.0, 0.5, 0.0]);
 /// # Ok::<(), lockstep_ops::Error>(())
 /// ```
+#[doc(alias = "overlong")]
 pub fn shape_rewards(
     device: &Device,
     batch: &Batch<'_>,
@@ -133,6 +134,7 @@ impl Bands {
 
 /// Rewards, and the novelty that ranks them.
 #[derive(Clone, Debug, Default, PartialEq)]
+#[non_exhaustive]
 pub struct Novelty {
     /// Rewards per sequence, `[S]`; NaN for sequences that are not valid.
     pub rewards: Vec<f32>,
@@ -156,6 +158,7 @@ pub struct Novelty {
 /// assert_eq!(out.rewards, [0.75, 0.75, -0.5]);
 /// # Ok::<(), lockstep_ops::Error>(())
 /// ```
+#[doc(alias = "EVOL-RL")]
 pub fn novelty_bands(
     device: &Device,
     batch: &Batch<'_>,
@@ -249,6 +252,7 @@ impl VarianceParams<'static> {
 /// assert!(z[0] == 1.0 && z[1] == 1.0 && (z[2] - 0.1).abs() < 1e-6 && z[3] == 0.0);
 /// # Ok::<(), lockstep_ops::Error>(())
 /// ```
+#[doc(alias = "GRPOVI")]
 pub fn variance_increase(
     device: &Device,
     batch: &Batch<'_>,

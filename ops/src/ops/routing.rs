@@ -43,6 +43,7 @@ pub struct Gating {
 /// assert!((replayed.gates[0] - 0.622459).abs() < 1e-6 && replayed.replayed == 1);
 /// # Ok::<(), lockstep_ops::Error>(())
 /// ```
+#[doc(alias("mixture of experts", "MoE", "router"))]
 pub fn gating_forward(
     device: &Device,
     router: &Router,
@@ -103,6 +104,7 @@ pub fn gating_forward(
 /// that of the gates that ran.
 ///
 /// Errors: sizes that disagree; scores or gate gradients that are not finite (index).
+#[doc(alias = "MoE")]
 pub fn gating_backward(
     device: &Device,
     router: &Router,
@@ -144,6 +146,7 @@ pub fn gating_backward(
 
 /// The result of [`balance_loss`].
 #[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
 pub struct Balance {
     /// The loss coef · E Σ f P.
     pub loss: f64,
@@ -156,6 +159,7 @@ pub struct Balance {
 /// under replay); formula: [`lockstep_core::routing::balance`].
 ///
 /// Errors: sizes that disagree; scores or loads that are not finite (index).
+#[doc(alias("auxiliary loss", "load balancing", "MoE"))]
 pub fn balance_loss(device: &Device, scores: &[f32], load: &[f32], coef: f64) -> Result<Balance, Error> {
     let experts = load.len();
     if experts == 0 || scores.is_empty() {

@@ -17,6 +17,7 @@ use lockstep_cpu::Nth;
 /// batch; formula: [`lockstep_core::select::covariance`]. Masked tokens have 0.
 ///
 /// Errors: lengths that disagree; a live value that is not finite (argument, index).
+#[doc(alias("KL-Cov", "Clip-Cov"))]
 pub fn covariance(
     device: &Device,
     batch: &Batch<'_>,

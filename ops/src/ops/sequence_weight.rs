@@ -11,6 +11,7 @@ use lockstep_core::ragged::{In, Out};
 ///
 /// Errors: lengths that disagree; a live log-probability that is NaN, infinite or above 0, an advantage that
 /// is not finite, or a weight below 0 (argument, index); a rule whose parameters are out of their domain.
+#[doc(alias("VESPO", "TOPR"))]
 pub fn sequence_weight(
     device: &Device,
     batch: &Batch<'_>,

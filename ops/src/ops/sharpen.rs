@@ -75,6 +75,7 @@ pub fn sequence_logp(
 /// assert_eq!(sharpen(&Device::cpu(), &batch, &[1.0, -1.0], &[1.0, 0.0], None, &ace)?, [1.0, -2.0]);
 /// # Ok::<(), lockstep_ops::Error>(())
 /// ```
+#[doc(alias("XRPO", "ACE"))]
 pub fn sharpen(
     device: &Device,
     batch: &Batch<'_>,
@@ -129,6 +130,7 @@ pub fn sharpen(
 /// assert_eq!((&a[..], &state[..]), (&[1.0, -1.0, 0.5, -0.5][..], &[0.75, -0.75][..]));
 /// # Ok::<(), lockstep_ops::Error>(())
 /// ```
+#[doc(alias = "SPIRAL")]
 pub fn role_baseline(
     device: &Device,
     rewards: &[f32],
@@ -177,6 +179,7 @@ pub enum EntropyOf<'a> {
 ///
 /// Errors: lengths that disagree; a live advantage, log-probability or entropy out of its domain (index);
 /// parameters out of their domain.
+#[doc(alias = "MSSR")]
 pub fn entropy_bonus(
     device: &Device,
     batch: &Batch<'_>,

@@ -8,6 +8,7 @@ use lockstep_core::ratio::{Staleness as Kernel, staleness::VERSIONS};
 
 /// The staleness of a batch's tokens.
 #[derive(Clone, Debug, Default, PartialEq)]
+#[non_exhaustive]
 pub struct Staleness {
     /// 1 where a token is live and not too old, `[N]`: for [`Batch::with_mask`].
     pub kept_mask: Vec<u8>,

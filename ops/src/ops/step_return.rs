@@ -45,6 +45,7 @@ impl Default for StepParams {
 
 /// Advantages of steps, and their parts.
 #[derive(Clone, Debug, Default, PartialEq)]
+#[non_exhaustive]
 pub struct StepAdvantages {
     /// A_E + ω A_S, `[K]`.
     pub advantage: Vec<f32>,
@@ -69,6 +70,7 @@ pub struct StepAdvantages {
 /// assert_eq!(step_return(&Device::cpu(), &steps, 0.5, true)?, [1.625, 1.25, 0.5, 1.0]);
 /// # Ok::<(), lockstep_ops::Error>(())
 /// ```
+#[doc(alias = "UI-S1")]
 pub fn step_return(
     device: &Device,
     steps: &Steps<'_>,
@@ -100,6 +102,7 @@ pub fn step_return(
 ///
 /// Errors: those of [`step_return`]; trajectories that are not the sequences of `batch`; those of
 /// [`group_advantage`].
+#[doc(alias = "UI-S1")]
 pub fn step_advantages(
     device: &Device,
     batch: &Batch<'_>,

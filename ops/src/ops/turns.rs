@@ -49,6 +49,7 @@ pub struct Turns<'a> {
 ///
 /// Errors: offsets or lengths that disagree; a sequence that starts inside a turn (index); a reward that is
 /// not finite (index); a gamma outside 0..=1; a return that overflows.
+#[doc(alias = "MARS")]
 pub fn turn_return(
     device: &Device,
     batch: &Batch<'_>,
@@ -91,6 +92,7 @@ pub fn turn_return(
 /// assert_eq!(unique, [0.5, 0.5, 0.5, -0.5, 0.0]);
 /// # Ok::<(), lockstep_ops::Error>(())
 /// ```
+#[doc(alias = "MARS")]
 pub fn normalize_roles(
     device: &Device,
     values: &[f32],

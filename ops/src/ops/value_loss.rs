@@ -23,6 +23,7 @@ pub struct ValueInput<'a> {
 
 /// The outputs of a value loss.
 #[derive(Clone, Debug, Default, PartialEq)]
+#[non_exhaustive]
 pub struct ValueOutput {
     /// dL/dV, `[N]`; 0 where masked.
     pub gradient: Vec<f32>,
@@ -86,6 +87,7 @@ impl ValueOutput {
 /// assert_eq!((out.token_loss, out.loss, out.clip_fraction), (vec![0.5, 1.125], 0.8125, 0.5));
 /// # Ok::<(), lockstep_ops::Error>(())
 /// ```
+#[doc(alias = "critic")]
 pub fn value_loss(
     device: &Device,
     batch: &Batch<'_>,

@@ -45,6 +45,7 @@ impl Default for VTraceParams {
 
 /// Value targets and advantages.
 #[derive(Clone, Debug, Default, PartialEq)]
+#[non_exhaustive]
 pub struct VTraceOutput {
     /// The critic's regression targets, `[N]`; a masked token has that of the next live token.
     pub vs: Vec<f32>,
@@ -73,6 +74,7 @@ pub struct VTraceOutput {
 /// assert_eq!((out.vs, out.advantage), (vec![1.0, 1.0], vec![0.5, 0.25]));
 /// # Ok::<(), lockstep_ops::Error>(())
 /// ```
+#[doc(alias("V-trace", "IMPALA"))]
 pub fn vtrace(
     device: &Device,
     batch: &Batch<'_>,

@@ -69,6 +69,7 @@ impl WhitenParams {
 /// assert!((out[0] + 1.5).abs() < 1e-6 && (out[1] - 0.5).abs() < 1e-6);
 /// # Ok::<(), lockstep_ops::Error>(())
 /// ```
+#[doc(alias("advantage normalisation", "advantage normalization"))]
 pub fn whiten(
     device: &Device,
     batch: &Batch<'_>,

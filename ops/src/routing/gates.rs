@@ -11,6 +11,7 @@ use lockstep_core::routing::{Router, RouterKind, Trace};
 
 /// A KL divergence of gates, in nats, summed over routers (pairs of token and layer).
 #[derive(Clone, Debug, Default, PartialEq)]
+#[non_exhaustive]
 pub struct GateKl {
     /// Number of routers compared.
     pub routers: usize,

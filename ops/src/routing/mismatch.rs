@@ -6,6 +6,7 @@ use lockstep_core::routing::Trace;
 
 /// Differences between two traces. Rows without a record in one of the traces are excluded.
 #[derive(Clone, Debug, Default, PartialEq)]
+#[non_exhaustive]
 pub struct Mismatch {
     /// Number of routers (pairs of token and layer) compared.
     pub routers: usize,

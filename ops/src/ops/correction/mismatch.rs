@@ -9,6 +9,7 @@ use lockstep_core::ragged::{In, Out};
 /// The mismatch between trainer and sampler over a batch; formula: [`lockstep_core::correction::mismatch`].
 /// All fields are 0 for a batch without live tokens.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
+#[non_exhaustive]
 pub struct Mismatch {
     /// Live tokens.
     pub tokens: u64,

@@ -138,6 +138,7 @@ impl Correction {
 /// assert_eq!(out.stats.above_fraction, 0.25);
 /// # Ok::<(), lockstep_ops::Error>(())
 /// ```
+#[doc(alias("importance sampling", "rejection sampling", "TIS", "IcePop", "MIS"))]
 pub fn rollout_correction(
     device: &Device,
     batch: &Batch<'_>,

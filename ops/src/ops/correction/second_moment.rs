@@ -19,6 +19,7 @@ use lockstep_core::Error as Argument;
 /// assert_eq!(kept, [1, 0, 1]);
 /// # Ok::<(), lockstep_ops::Error>(())
 /// ```
+#[doc(alias = "M2PO")]
 pub fn second_moment_mask(
     batch: &Batch<'_>,
     logp_old: &[f32],

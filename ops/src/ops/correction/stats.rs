@@ -12,6 +12,7 @@ const EPS: f64 = 1e-8;
 ///
 /// The formulas are those of verl 0.9.1's `rollout_is_*`, with its 1e-8; empty sequences are excluded.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
+#[non_exhaustive]
 pub struct WeightStats {
     /// Mean weight.
     pub mean: f64,

@@ -22,6 +22,7 @@ pub struct TwoRows<'a> {
 
 /// The result of [`logits_kl`].
 #[derive(Clone, Debug, Default, PartialEq)]
+#[non_exhaustive]
 pub struct Divergence {
     /// KL of each row in nats, `[rows]`; 0 where masked.
     pub value: Vec<f32>,
@@ -51,6 +52,7 @@ pub struct Divergence {
 /// assert!(logits_kl(&Device::cpu(), &rows, Direction::Reference, 1.0, None).is_err());
 /// # Ok::<(), lockstep_ops::Error>(())
 /// ```
+#[doc(alias = "KL divergence")]
 pub fn logits_kl(
     device: &Device,
     rows: &TwoRows<'_>,

@@ -29,6 +29,7 @@ pub struct GmpoParams {
 /// [`lockstep_core::policy_loss::gmpo`]. GMPO has no loss per token: `token_loss` stays empty.
 ///
 /// Errors: those of [`policy_loss`](super::policy_loss); a `logp_ref`, because there is no KL term.
+#[doc(alias = "geometric mean")]
 pub fn gmpo(
     device: &Device,
     batch: &Batch<'_>,

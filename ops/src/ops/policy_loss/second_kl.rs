@@ -20,6 +20,7 @@ use lockstep_core::ratio::{Guard, Level};
 /// [`kl_convex_lambda`](lockstep_core::gate::remix::kl_convex_lambda).
 ///
 /// Errors: those of [`policy_loss`].
+#[doc(alias = "KL penalty")]
 pub fn add_kl(
     device: &Device,
     batch: &Batch<'_>,
@@ -61,6 +62,7 @@ pub fn add_kl(
 /// like [`add_kl`]; formula: [`lockstep_core::kl_importance`]. Returns Σ W·coef·r·kl.
 ///
 /// Errors: those of [`kl_importance`](crate::ops::kl_importance()) and [`policy_loss`].
+#[doc(alias = "KL penalty")]
 pub fn add_kl_importance(
     device: &Device,
     batch: &Batch<'_>,

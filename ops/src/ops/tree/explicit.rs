@@ -44,6 +44,7 @@ pub struct StepParams {
 
 /// Values and advantages of steps.
 #[derive(Clone, Debug, Default, PartialEq)]
+#[non_exhaustive]
 pub struct StepValues {
     /// V: the weighted mean of the outcomes at and below the node, `[M]`; NaN without outcomes.
     pub value: Vec<f64>,

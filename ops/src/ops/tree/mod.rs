@@ -105,6 +105,7 @@ fn value(argument: &'static str, index: usize, expected: &'static str, got: f64)
 /// The prefix trees of the groups of a batch. All arrays are `[S]`; [`lockstep_core::tree::tree_nodes`]
 /// defines them.
 #[derive(Clone, Debug, Default, PartialEq)]
+#[non_exhaustive]
 pub struct PrefixTree {
     /// Sequences in lexicographic order, group by group.
     pub order: Vec<u32>,

@@ -6,6 +6,7 @@ use lockstep_core::tree::NONE;
 
 /// Statistics of the trees of a batch.
 #[derive(Clone, Debug, Default, PartialEq)]
+#[non_exhaustive]
 pub struct TreeStatistics {
     /// Number of nodes where responses diverge (or one ends on the path of another), over all groups.
     pub branches: usize,

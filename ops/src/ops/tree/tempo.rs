@@ -51,6 +51,7 @@ impl Default for TempoParams {
 
 /// Advantages of tokens, and the results that they are computed from.
 #[derive(Clone, Debug, Default, PartialEq)]
+#[non_exhaustive]
 pub struct Tempo {
     /// Advantage per token, `[N]`; 0 where masked and in sequences without an outcome.
     pub advantage: Vec<f32>,

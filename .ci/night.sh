@@ -57,8 +57,8 @@ night_table() {
         echo "| part | figures | s | commit | date |"
         echo "|---|---|---|---|---|"
         echo "$rows"
-    } >docs/night.md.new
-    mv docs/night.md.new docs/night.md
+    } >"$scratch/night"
+    mv "$scratch/night" docs/night.md
 }
 
 night_done() { [ "$(sed -n 2p "$records/$1-$2.done" 2>/dev/null)" = "$commit" ]; }

@@ -64,7 +64,7 @@ mod absent {
         type Buffer = Nothing;
     }
 
-    // The functions are `unsafe` where those of the backends are, so that callers are the same in every build.
+    // Functions are `unsafe` where the backends' are, so that callers are the same in every build.
     #[allow(unsafe_code)]
     impl Nothing {
         pub(crate) fn info(&self) -> &DeviceInfo {

@@ -1,5 +1,5 @@
-//! `cargo xtask layers`: a folder uses only the folders that [`LAYERS`] allows it, all of them above it in the
-//! table.
+//! `cargo xtask layers`: a folder uses only the folders that [`LAYERS`] allows it, all of them above it in
+//! the table.
 
 use crate::workspace;
 use anyhow::{Context, Result, bail};

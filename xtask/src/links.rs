@@ -1,7 +1,7 @@
 //! `cargo xtask links`: what a text of the repository points to is in the repository.
 //!
-//! In Markdown: every relative link, with its `#anchor` where it points to Markdown. In sources: every name of a
-//! Markdown file and every path below `docs/`.
+//! In Markdown: every relative link, with its `#anchor` where it points to Markdown. In sources: every name
+//! of a Markdown file and every path below `docs/`.
 
 use crate::Fault;
 use crate::toolchain::output;
@@ -46,8 +46,8 @@ pub fn run(root: &Path) -> Result<()> {
     Ok(())
 }
 
-/// How many links and mentions there are, and those that dangle. `texts` has every file; those that are neither
-/// Markdown nor sources may be empty.
+/// How many links and mentions there are, and those that dangle. `texts` has every file; those that are
+/// neither Markdown nor sources may be empty.
 fn check(texts: &BTreeMap<String, String>) -> (usize, Vec<Fault>) {
     let pages: BTreeMap<&str, Page> = texts
         .iter()

@@ -1,4 +1,5 @@
-// Lockstep for C++17: lockstep.h with owners, spans and exceptions. Header only. What an object or a span is of is said in lockstep.h.
+// Lockstep for C++17: lockstep.h with owning objects, spans and exceptions. Header only. lockstep.h documents
+// what each object and span holds.
 #ifndef LOCKSTEP_HPP
 #define LOCKSTEP_HPP
 
@@ -16,17 +17,17 @@
 
 namespace lockstep {
 
-/// What was refused.
+/// A failed call.
 class error : public std::runtime_error {
 public:
-    /// Of the thread's last call that failed.
+    /// Describes the thread's last failed call.
     explicit error(ls_status status)
         : std::runtime_error(ls_last_error()), status_(status), argument_(text(ls_last_error_argument())),
           index_(ls_last_error_index()) {}
     ls_status status() const noexcept { return status_; }
-    /// The argument or column; empty where it was none's fault.
+    /// The argument or column at fault; empty if none was.
     const std::string &argument() const noexcept { return argument_; }
-    /// The index in it; -1 where it is no entry of an array.
+    /// The index of the bad entry; -1 if the fault is not in an array's entry.
     std::int64_t index() const noexcept { return index_; }
 
 private:
@@ -36,18 +37,18 @@ private:
     std::int64_t index_;
 };
 
-/// Throws unless the call did what it says.
+/// Throws unless the call succeeded.
 inline void need(ls_status status) {
     if (status != LS_STATUS_OK) throw error(status);
 }
 
-/// Elements of somebody else's.
+/// A view of elements that something else owns.
 template <class T>
 class span {
 public:
     constexpr span() noexcept : data_(nullptr), size_(0) {}
     constexpr span(T *data, std::size_t size) noexcept : data_(data), size_(size) {}
-    /// Of a vector, an array, or anything with `data()` and `size()`.
+    /// Views a vector, an array, or anything with `data()` and `size()`.
     template <class C, class = decltype(static_cast<T *>(std::declval<C &>().data()))>
     constexpr span(C &of) noexcept : data_(of.data()), size_(of.size()) {}
     constexpr T *data() const noexcept { return data_; }
@@ -63,7 +64,7 @@ private:
 };
 
 namespace detail {
-/// The C span of elements of a type, and the number by which arrays say it.
+/// Maps an element type to its C span and its `ls_element`.
 template <class T> struct element;
 template <> struct element<std::uint8_t> { using view = ls_span_u8; static constexpr ls_element number = LS_ELEMENT_U8; };
 template <> struct element<std::uint32_t> { using view = ls_span_u32; static constexpr ls_element number = LS_ELEMENT_U32; };
@@ -78,7 +79,7 @@ struct freed {
 template <class T, void (*Free)(T *)>
 using owner = std::unique_ptr<T, freed<T, Free>>;
 
-/// The handle that `open` makes.
+/// Returns the handle that `open` makes.
 template <class Owner, class Open>
 Owner made(Open open) {
     typename Owner::pointer handle = nullptr;
@@ -86,7 +87,7 @@ Owner made(Open open) {
     return Owner(handle);
 }
 
-/// The entries that `write(to, capacity)` writes.
+/// Returns the entries that `write(to, capacity)` writes.
 template <class T, class Write>
 std::vector<T> listed(Write write) {
     std::vector<T> entries(write(static_cast<T *>(nullptr), std::size_t(0)));
@@ -94,7 +95,7 @@ std::vector<T> listed(Write write) {
     return entries;
 }
 
-/// The array of a name, none where there is none; throws where it has another type.
+/// Returns the array with a name, empty if it does not exist; throws if it has another type.
 template <class T, class Find>
 span<const T> array(Find find) {
     ls_array found{};
@@ -106,29 +107,29 @@ span<const T> array(Find find) {
 }
 } // namespace detail
 
-/// A column for `rollouts`: of a vector, an array, a span. Not of a temporary, which would be gone.
+/// Makes a column of `rollouts` from a vector, an array or a span; not from a temporary, which would dangle.
 template <class C, class T = std::remove_const_t<std::remove_pointer_t<decltype(std::declval<const C &>().data())>>>
 typename detail::element<T>::view view(const C &of) noexcept {
     return {of.data(), of.size()};
 }
 template <class C> void view(const C &&) = delete;
-/// The same of an address, in any memory.
+/// The same from an address, in any memory.
 template <class T>
 typename detail::element<std::remove_const_t<T>>::view view(T *data, std::size_t size) noexcept {
     return {data, size};
 }
 
-/// Columns of a batch, all of them none at first.
+/// The columns of a batch, initially all absent.
 struct rollouts : ls_rollouts {
     rollouts() noexcept : ls_rollouts{} { size = sizeof(ls_rollouts); }
 };
 
-/// What a loss reads of a credit, none at first.
+/// The parts of a credit that a loss reads, initially absent.
 struct credit_views : ls_credit_views {
     credit_views() noexcept : ls_credit_views{} { size = sizeof(ls_credit_views); }
 };
 
-/// Where a call or a plan runs.
+/// The device that a call or plan runs on.
 class device {
 public:
     explicit device(const std::string &name = "cpu", std::size_t threads = 0)
@@ -140,14 +141,14 @@ private:
     detail::owner<ls_device, ls_device_free> own_;
 };
 
-/// Advantages and everything else that a loss needs of a batch.
+/// The advantages of a batch and everything else that its loss reads.
 class credit {
 public:
-    /// Of advantages of one's own, or of a part of another's arrays; copied.
+    /// Copies the caller's advantages, or a part of another credit's arrays.
     explicit credit(const ls_credit_views &views)
         : own_(detail::made<decltype(own_)>([&](ls_credit **out) { return ls_credit_new(&views, out); })) {}
     explicit credit(ls_credit *own) noexcept : own_(own) {}
-    /// An array by name, empty where the recipe makes none.
+    /// An array by name; empty if the recipe does not make it.
     template <class T>
     span<const T> array(const char *name) const {
         return detail::array<T>([&](ls_array *out) { return ls_credit_array(get(), name, out); });
@@ -162,25 +163,25 @@ private:
     detail::owner<ls_credit, ls_credit_free> own_;
 };
 
-/// Loss, gradients and metrics; empty at first.
+/// The loss, gradients and metrics of a batch; initially empty.
 class output {
 public:
     output() noexcept = default;
     explicit output(ls_output *own) noexcept : own_(own) {}
-    /// An array by name, empty where the recipe makes none or nobody asked for it.
+    /// An array by name; empty if the recipe does not make it or the call did not ask for it.
     template <class T>
     span<const T> array(const char *name) const {
         return detail::array<T>([&](ls_array *out) { return ls_output_array(get(), name, out); });
     }
     /// dL/dlogp.
     span<const float> coef() const { return array<float>("coef"); }
-    /// The loss; throws where nobody asked for it.
+    /// The loss; throws if the call did not ask for it.
     double loss() const {
         ls_array found{};
         need(ls_output_array(get(), "loss", &found));
         return *static_cast<const double *>(found.data);
     }
-    /// In the order of `ls_metric_name_at`.
+    /// The metrics, in the order of `ls_metric_name_at`.
     span<const double> metrics() const { return array<double>("metrics"); }
     std::vector<ls_array> arrays() const {
         return detail::listed<ls_array>([&](ls_array *to, std::size_t n) { return ls_output_arrays(get(), to, n); });
@@ -192,7 +193,7 @@ private:
     detail::owner<ls_output, ls_output_free> own_;
 };
 
-/// One choice for each stage from rewards to gradients: by name or from TOML.
+/// A recipe, by name or from TOML: one choice for each stage from rewards to gradients.
 class recipe {
 public:
     explicit recipe(const std::string &source)
@@ -212,7 +213,7 @@ public:
         need(ls_advantages(on.get(), get(), &of, &made));
         return credit(made);
     }
-    /// Into `to`, whose memory is used again; arrays that were read from it are gone.
+    /// Overwrites `to` and reuses its memory. Arrays read from it before become invalid.
     void loss(const device &on, const ls_rollouts &of, const credit &with, output &to,
               std::uint32_t outputs = LS_OUTPUT_ALL) const {
         if (to.get() == nullptr)
@@ -237,14 +238,14 @@ private:
     detail::owner<ls_recipe, ls_recipe_free> own_;
 };
 
-/// Every recipe's name.
+/// The names of all recipes.
 inline std::vector<std::string> names() {
     std::vector<std::string> all;
     for (std::size_t i = 0; const char *name = ls_recipe_name_at(i); i++) all.emplace_back(name);
     return all;
 }
 
-/// What a plan is of: both calls with all results at first.
+/// The options of a plan, initially both calls with all results.
 struct plan_options : ls_plan_options {
     plan_options(std::uint64_t n, std::uint64_t s, std::uint64_t g) noexcept : ls_plan_options{} {
         size = sizeof(ls_plan_options);
@@ -254,13 +255,13 @@ struct plan_options : ls_plan_options {
     }
 };
 
-/// Launches over a device's memory of a fixed size.
+/// A plan: launches over device memory of a fixed size.
 class plan {
 public:
     plan(const recipe &of, const ls_plan_options &options)
         : own_(detail::made<decltype(own_)>([&](ls_plan **out) { return ls_plan_new(of.get(), &options, out); })) {}
     std::size_t workspace_bytes() const { return ls_plan_workspace_bytes(get()); }
-    /// Where a result lies in the workspace; throws where the plan makes none.
+    /// Where a result lies in the workspace; throws if the plan has no such result.
     ls_slot slot(const char *name) const {
         ls_slot found{};
         need(ls_plan_slot(get(), name, &found));
@@ -280,11 +281,11 @@ public:
                  const ls_credit_views *with = nullptr) const {
         need(ls_plan_enqueue(get(), on.get(), stream, &of, with, workspace, bytes));
     }
-    /// Waits; throws where a stage met a bad value.
+    /// Waits for the stream; throws if a stage met a bad value.
     void alarms(const device &on, void *stream, void *workspace, std::size_t bytes) const {
         need(ls_plan_alarms(get(), on.get(), stream, workspace, bytes));
     }
-    /// With everything checked, and waiting.
+    /// Runs the plan with every check, and waits.
     void run(const device &on, void *stream, const ls_rollouts &of, void *workspace, std::size_t bytes,
              const ls_credit_views *with = nullptr) const {
         need(ls_plan_run(get(), on.get(), stream, &of, with, workspace, bytes));
@@ -295,7 +296,7 @@ private:
     detail::owner<ls_plan, ls_plan_free> own_;
 };
 
-/// Exact sums of parts of a batch; of no rows at first.
+/// Exact totals of parts of a batch, initially of no rows.
 class totals {
 public:
     totals() : own_(detail::made<decltype(own_)>([](ls_totals **out) { return ls_totals_new(out); })) {}
@@ -315,7 +316,7 @@ public:
         need(ls_totals_to_bytes(get(), to.data(), to.size()));
         return to;
     }
-    /// What ranks add element by element, and what they take the maximum of.
+    /// Integers to sum over ranks element by element, and numbers to reduce with the maximum.
     std::pair<std::vector<std::int64_t>, std::array<double, 2>> limbs() const {
         std::pair<std::vector<std::int64_t>, std::array<double, 2>> to(std::vector<std::int64_t>(LS_TOTALS_LIMBS), {});
         need(ls_totals_to_limbs(get(), to.first.data(), to.first.size(), to.second.data()));

@@ -57,8 +57,8 @@ macro_rules! rollouts {
             /// type, in memory of the device that reads them, and nothing writes them.
             #[allow(unsafe_code)]
             pub unsafe fn from_raw(place: impl Fn(Column) -> Option<(*const c_void, usize)>) -> Views<'a> {
-                // SAFETY: upheld by the caller.
                 Views {
+                    // SAFETY: upheld by the caller.
                     $($name: place(Column::$name).map(|(at, len)| unsafe { In::from_raw(at.cast(), len) })),*
                 }
             }

@@ -175,7 +175,6 @@ impl Recipe {
 
     /// The rewards that the estimator sees: shaped, then minus the penalty for overlong answers. Borrowed if
     /// there is no shaping.
-
     pub(super) fn shaped_rewards<'a>(
         &self,
         device: &Device,

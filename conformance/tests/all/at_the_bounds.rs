@@ -115,6 +115,10 @@ fn a_prior_without_a_known_error_is_weighed_by_the_data() {
     };
     let out = group_advantage(&Device::cpu(), &batch, &[1.0, 1.0, 0.0, 1.0], None, &params).unwrap();
     near(&out.advantage, &[1.0, 1.0, 0.0, 1.0].map(|r| r - 2.0 / 3.0));
+    // Rewards that all equal the prior say nothing against it.
+    let params = GroupParams { given: Some(&[0.5]), ..params };
+    let out = group_advantage(&Device::cpu(), &batch, &[0.5; 4], None, &params).unwrap();
+    assert_eq!(out.advantage, [0.0; 4]);
 }
 
 #[test]
@@ -143,21 +147,21 @@ fn a_ratio_on_the_edge_of_the_band_is_in_it() {
 
 #[test]
 fn labels_and_candidates_at_the_end_of_the_vocabulary_are_refused() {
-    let z = [0.0f32, 1.0, f32::NEG_INFINITY, 0.5];
+    let z = [0.0f32, f32::NEG_INFINITY, 1.0, 0.5];
     let device = Device::cpu();
     let run = |label: u32| {
         let rows = Logits { logits: &z[..3], labels: &[label], loss_mask: None };
         let exact = otr_exact(&device, &rows, 1.0, 0.5, None, false).is_ok();
-        (exact, otr_sampled(&device, &rows, &[0, 1], 0.5, None, false).is_ok())
+        (exact, otr_sampled(&device, &rows, &[0, 2], 0.5, None, false).is_ok())
     };
-    assert_eq!([run(1), run(2), run(3)], [(true, true), (false, false), (false, false)]);
+    assert_eq!([run(2), run(1), run(3)], [(true, true), (false, false), (false, false)]);
     // As a launch over device memory would, without the call's own look at the candidates.
     let alarm = |candidates: [u32; 2]| {
         let (mut loss, mut row_alarm) = ([0.0], [0]);
         let rows = LogitRows { logits: In::new(&z), rows: 1, vocab: 4, live: Mask::new(None) };
         let kernel = OtrSampled {
             rows,
-            labels: In::new(&[1]),
+            labels: In::new(&[2]),
             candidates: In::new(&candidates),
             draws: 2,
             beta: 0.5,
@@ -169,18 +173,18 @@ fn labels_and_candidates_at_the_end_of_the_vocabulary_are_refused() {
         device.run(&kernel).unwrap();
         row_alarm[0] > flag::LIMIT
     };
-    let candidates = [[0, 3], [0, 4], [0, 2], [2, 4], [3, 0]];
+    let candidates = [[0, 3], [0, 4], [0, 1], [1, 4], [3, 0]];
     assert_eq!(candidates.map(alarm), [false, true, true, true, true]);
 }
 
 #[test]
 fn slopes_of_routers_where_the_exponential_vanishes() {
-    // g = 1/2 each, c = (1, 0), d = 1/2; the slope of ln √softplus is 1/2.
+    // ds = g (c − d) / 2 with c = (1, 0) and d = g: the slope of ln √softplus is 1/2.
     let router = Router::new(RouterKind::SqrtSoftplus, 2, 2);
     let gating = gating_forward(&Device::cpu(), &router, &[-85.0, -85.0], None, None).unwrap();
-    assert_eq!(gating.gates, [0.5, 0.5]);
+    let g = gating.gates[0];
     let slopes = gating_backward(&Device::cpu(), &router, &[-85.0, -85.0], &gating, &[1.0, 0.0]).unwrap();
-    near(&slopes, &[0.125, -0.125]);
+    near(&slopes, &[0.5 * g * (1.0 - g), -0.5 * g * g]);
 }
 
 #[test]
@@ -215,6 +219,13 @@ fn infinities_and_squares_of_exact_sums() {
         let (found, count) = ExactSum::from_digits::<f32>(&digits).unwrap();
         assert_eq!((found.finish(), count), (sum, 1));
     }
+    for values in
+        [&[f64::INFINITY][..], &[f64::NEG_INFINITY], &[f64::NAN], &[f64::INFINITY, f64::NEG_INFINITY]]
+    {
+        let sum: ExactSum = values.iter().copied().collect();
+        let again = ExactSum::from_bytes(&sum.to_bytes()).unwrap();
+        assert_eq!((again, again.finish().to_bits()), (sum, sum.finish().to_bits()));
+    }
     let mut moments = ExactMoments::NONE;
     let values = [1.1, 2.3, -0.7, 0.3];
     values.iter().for_each(|x| moments.add64(*x).unwrap());
@@ -236,6 +247,10 @@ fn logarithms_within_their_bounds() {
         let (own, plus) = (num::ln::<Soft>(x), num::log1p::<Soft>(x));
         assert!(ulps(own, f64::from(x).ln()) < 0.8, "ln({x:e}) = {own:e}");
         assert!(ulps(plus, f64::from(x).ln_1p()) < 0.85, "log1p({x:e}) = {plus:e}");
+        if x > 88.0 && x < 88.7 {
+            let rest = num::expm1mx::<Soft>(x);
+            assert!(ulps(rest, f64::from(x).exp_m1() - f64::from(x)) < 2.5, "expm1mx({x:e}) = {rest:e}");
+        }
         if x < 0.999 {
             let minus = num::log1p::<Soft>(-x);
             assert!(ulps(minus, f64::from(-x).ln_1p()) < 0.85, "log1p(-{x:e}) = {minus:e}");

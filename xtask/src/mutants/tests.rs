@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 const PROGRAMS: [(&str, &str); 3] =
     [("lockstep_core", "core"), ("num_sample", "core"), ("all", "conformance")];
 /// A test that takes longer checks no change.
-const LONGEST: Duration = Duration::from_secs(15);
+const LONGEST: Duration = Duration::from_secs(4);
 /// Tests against one change take about so long together; the quick ones are run.
 const TOGETHER: f64 = 60.0;
 /// What a test says when only recorded bits differ: that alone catches nothing.

@@ -5,7 +5,8 @@ use lockstep::core::aggregate::exact::{ExactMoments, ExactSum};
 use lockstep::core::aggregate::exact_sum::{CLASSES, NEGATIVE, POSITIVE, Summand};
 use lockstep::core::correction::{K1Band, Rejections, Statistic};
 use lockstep::core::gate::{Cispo, Divergence, Gate, MiniRl, PpoClip, Remix, Sample, TrustRegion};
-use lockstep::core::logits::{LogitRows, OtrSampled};
+use lockstep::core::kl::{Estimator, Kl};
+use lockstep::core::logits::{LogitRows, OtrExact, OtrSampled};
 use lockstep::core::num::{self, Soft};
 use lockstep::core::policy_loss::SequenceRule;
 use lockstep::core::policy_loss::gmpo::Mean;
@@ -173,6 +174,22 @@ fn labels_and_candidates_at_the_end_of_the_vocabulary_are_refused() {
         device.run(&kernel).unwrap();
         row_alarm[0] > flag::LIMIT
     };
+    let beyond = |label: u32| {
+        let (mut loss, mut row_alarm) = ([0.0], [0]);
+        let kernel = OtrExact {
+            rows: LogitRows { logits: In::new(&z), rows: 1, vocab: 4, live: Mask::new(None) },
+            labels: In::new(&[label]),
+            kappa: 1.0,
+            beta: 0.5,
+            coef: In::new(&[1.0]),
+            loss: Out::new(&mut loss),
+            gradient: None,
+            row_alarm: Out::new(&mut row_alarm),
+        };
+        device.run(&kernel).unwrap();
+        row_alarm[0] > flag::LIMIT
+    };
+    assert_eq!([3, 1, 4].map(beyond), [false, true, true]);
     let candidates = [[0, 3], [0, 4], [0, 1], [1, 4], [3, 0]];
     assert_eq!(candidates.map(alarm), [false, true, true, true, true]);
 }
@@ -208,6 +225,15 @@ fn a_record_that_names_no_expert_raises_the_alarm() {
         row_alarm[0] > flag::LIMIT
     };
     assert_eq!([[3, 0], [0, 4], [1, 1]].map(alarm), [false, true, true]);
+}
+
+#[test]
+fn one_clamp_is_enough_to_leave_the_fused_loss() {
+    let with =
+        |estimator, clamp_in, clamp_out| Kl { clamp_in, clamp_out, ..Kl::new(estimator) }.clamps_apart();
+    let none = f32::INFINITY;
+    assert_eq!([with(Estimator::K1, 1.0, none), with(Estimator::K2, none, 1.0)], [true, true]);
+    assert_eq!([with(Estimator::K1, none, none), with(Estimator::K3, 1.0, 1.0)], [false, false]);
 }
 
 #[test]

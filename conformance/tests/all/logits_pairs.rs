@@ -123,7 +123,7 @@ fn forbidden_tokens_of_divergences() {
     };
     let infinite = refused(&wide, BOTH[1], None);
     assert!(
-        infinite.starts_with("`logits`[2] is -inf: expected a finite number, for the other side"),
+        infinite.starts_with("`logits`[2] is -inf: expected a finite number, because the other side"),
         "{infinite}"
     );
     let swapped = TwoRows { logits: wide.reference, reference: wide.logits, ..wide };

@@ -175,10 +175,10 @@ fn labels_and_candidates_at_the_end_of_the_vocabulary_are_refused() {
         row_alarm[0] > flag::LIMIT
     };
     let beyond = |label: u32| {
-        let (mut loss, mut row_alarm) = ([0.0], [0]);
+        let (labels, mut loss, mut row_alarm) = ([label], [0.0], [0]);
         let kernel = OtrExact {
             rows: LogitRows { logits: In::new(&z), rows: 1, vocab: 4, live: Mask::new(None) },
-            labels: In::new(&[label]),
+            labels: In::new(&labels),
             kappa: 1.0,
             beta: 0.5,
             coef: In::new(&[1.0]),

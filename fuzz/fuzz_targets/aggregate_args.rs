@@ -66,7 +66,7 @@ fuzz_target!(|bytes: &[u8]| {
         |a, b| assert_same_bits("totals", bits64(a), bits64(b)),
     );
     // Sums without rows to share them are refused, as is a rest.
-    let whole = if rows == 0 { partials.is_empty() } else { partials.len() % rows == 0 };
+    let whole = partials.len().is_multiple_of(rows);
     match totals {
         Ok(totals) => assert!(whole && totals.len() == partials.len().checked_div(rows).unwrap_or(0)),
         Err(error) => assert!(!whole && error.to_string().contains("`partials`"), "{error}"),

@@ -1,8 +1,8 @@
 //! `cargo xtask mutants`: formulas of core changed one by one; each change must be caught by a check.
 //!
-//! [`points`] finds what can be changed, [`rewrite`] writes one text that holds a file and all of its
-//! changes, [`tree`] builds a copy of the repository with them, once. [`run`] turns them on one after the
-//! other, against the oracle's cases and then [`tests`]. [`report`] counts, and knows the reasons why a
+//! `points` finds what can be changed, `rewrite` writes one text that holds a file and all of its
+//! changes, `tree` builds a copy of the repository with them, once. `run` turns them on one after the
+//! other, against the oracle's cases and then `tests`. `report` counts, and knows the reasons why a
 //! change may pass.
 
 mod points;

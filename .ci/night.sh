@@ -1,4 +1,4 @@
-# `.ci/run night [MINUTES] [--again]`: the long versions, part by part. Read by .ci/run.
+# `.ci/run night [MINUTES] [--again] [--only=NAME,NAME]`: the long versions, part by part. Read by .ci/run.
 #
 # A part that passes leaves a record in target/night: its commit, figures, seconds and date. The next run of the same commit skips it, so that
 # an interrupted night goes on; --again forgets. The records become rows of the table in docs/night.md.
@@ -86,11 +86,12 @@ night_part() {
 }
 
 stage_night() {
-    local minutes=480 word kind name failed=()
+    local minutes=480 only= word kind name failed=()
     local records=$target/night commit fuzz_seconds emulated_seconds
     for word in "$@"; do
         case $word in
             --again) rm -rf "$records" ;;
+            --only=*) only=,${word#--only=}, ;;
             *[!0-9]*) die "night takes minutes and --again, not '$word'" ;;
             *) minutes=$word ;;
         esac
@@ -100,8 +101,13 @@ stage_night() {
     mkdir -p "$records"
     command -v cargo-fuzz >/dev/null || cargo install --quiet --locked cargo-fuzz --version 0.13.2
     programs
-    night_parts >"$scratch/parts"
-    fuzz_seconds=$((minutes * 30 * $(nproc) / $(grep -c '^fuzz ' "$scratch/parts")))
+    night_parts >"$scratch/all"
+    fuzz_seconds=$((minutes * 30 * $(nproc) / $(grep -c '^fuzz ' "$scratch/all")))
+    while read -r kind name; do
+        [ -z "$only" ] || [[ $only == *",$name,"* ]] || continue
+        echo "$kind $name"
+    done <"$scratch/all" >"$scratch/parts"
+    [ -s "$scratch/parts" ] || die "no part is called ${only:1:-1}: known are $(awk '{ printf "%s ", $2 }' "$scratch/all")"
     emulated_seconds=$((minutes * 15))
     while read -r kind name <&3; do
         # A fuzz target has one thread, all others use every core.

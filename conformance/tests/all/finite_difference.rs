@@ -1,6 +1,9 @@
 //! Every closed-form gradient against central differences of the oracle's loss: all gates × aggregations × KL
 //! estimators × guards, through the public API.
 //!
+//! For gates whose weight is a stopped constant the oracle's difference is its closed form; `surrogates.rs`
+//! differentiates the objective of every gate, written out apart from the oracle.
+//!
 //! L = Σ W·l with constant W, so moving one logp moves one term: the difference of L is W times that of l.
 
 use lockstep::core::kl::Kl;

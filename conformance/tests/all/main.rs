@@ -40,6 +40,7 @@ mod routing_traces;
 mod selections;
 mod sign_table;
 mod suite;
+mod surrogates;
 mod trees;
 mod two_calls;
 mod values;

@@ -43,7 +43,7 @@ part_figures() {
 # docs/night.md: a row a part, of its last run; rows of parts that have no record here stay.
 night_table() {
     local rows
-    rows=$({ grep -h '^| [a-z]* ' docs/night.md || true; cat "$records"/*.done | grep '^| ' || true; } 2>/dev/null |
+    rows=$({ grep -h '^| [a-z]* ' docs/night.md | grep -v '^| part ' || true; cat "$records"/*.done | grep '^| ' || true; } 2>/dev/null |
         awk -F'|' '{ if (!($2 in row)) order[++n] = $2; row[$2] = $0 } END { for (i = 1; i <= n; i++) print row[order[i]] }')
     {
         echo "# The last night"

@@ -107,7 +107,9 @@ stage_night() {
         [ -z "$only" ] || [[ $only == *",$name,"* ]] || continue
         echo "$kind $name"
     done <"$scratch/all" >"$scratch/parts"
-    [ -s "$scratch/parts" ] || die "no part is called ${only:1:-1}: known are $(awk '{ printf "%s ", $2 }' "$scratch/all")"
+    for name in ${only//,/ }; do
+        grep -q " $name\$" "$scratch/parts" || die "no part is called $name: known are $(awk '{ printf "%s ", $2 }' "$scratch/all")"
+    done
     emulated_seconds=$((minutes * 15))
     while read -r kind name <&3; do
         # A fuzz target has one thread, all others use every core.

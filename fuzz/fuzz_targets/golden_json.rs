@@ -3,9 +3,17 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
+use lockstep::Device;
 use lockstep_golden::{GoldenError, verify_dir};
 use std::path::PathBuf;
 use std::sync::OnceLock;
+
+/// One device for all inputs: a pool's threads end some time after its device is dropped, and a process that
+/// ends in between looks as if it leaked them.
+fn device() -> &'static Device {
+    static DEVICE: OnceLock<Device> = OnceLock::new();
+    DEVICE.get_or_init(Device::cpu)
+}
 
 /// This process's directory in memory, with one file that is rewritten for every input.
 fn directory() -> &'static PathBuf {
@@ -22,7 +30,7 @@ fn directory() -> &'static PathBuf {
 fuzz_target!(|bytes: &[u8]| {
     let directory = directory();
     std::fs::write(directory.join("case.json"), bytes).expect("a golden file");
-    match verify_dir(directory) {
+    match verify_dir(device(), directory) {
         Ok(report) => {
             assert_eq!(report.files.len(), 1, "the file is listed");
             assert!(report.to_string().contains("case.json"));

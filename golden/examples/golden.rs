@@ -13,7 +13,8 @@ fn main() -> Result<(), Box<dyn Error>> {
     let write = argument.as_deref() == Some("--write");
     let given = argument.filter(|_| !write);
     let cases = root.join("cases");
-    let report = lockstep_golden::verify_dir(given.as_deref().map_or(&cases, Path::new))?;
+    let report =
+        lockstep_golden::verify_dir(&lockstep::Device::cpu(), given.as_deref().map_or(&cases, Path::new))?;
     println!("{report}");
     if !report.passed() {
         return Err("golden files disagree".into());

@@ -45,15 +45,14 @@ use sources::{Plan, Source};
 use std::collections::BTreeMap;
 use std::path::Path;
 
-/// Runs every golden file (`*.json`, `*.json.gz`) of a folder and its subfolders.
+/// Runs every golden file (`*.json`, `*.json.gz`) of a folder and its subfolders on `device`.
 ///
 /// Errors: a folder that cannot be read or contains no such file; a file that does not follow the format. A
 /// disagreement, or something that a table does not know, is not an error: see [`GoldenReport::passed`].
-pub fn verify_dir(dir: &Path) -> Result<GoldenReport, GoldenError> {
-    let device = Device::cpu();
+pub fn verify_dir(device: &Device, dir: &Path) -> Result<GoldenReport, GoldenError> {
     let mut report = GoldenReport::default();
     for (name, path) in format::list(dir)? {
-        report.files.push(verify_file(&device, &format::read(&name, &path)?));
+        report.files.push(verify_file(device, &format::read(&name, &path)?));
     }
     Ok(report)
 }

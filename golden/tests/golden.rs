@@ -1,13 +1,20 @@
 //! Every committed case, and what the reader refuses.
 
 use flate2::read::GzDecoder;
-use lockstep_golden::{FileReport, GoldenError, GoldenReport, sources, verify_dir};
+use lockstep::Device;
+use lockstep_golden::{FileReport, GoldenError, GoldenReport, sources};
 use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
 fn committed() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("cases")
+}
+
+/// On one device for all tests.
+fn verify_dir(dir: &Path) -> Result<GoldenReport, GoldenError> {
+    static DEVICE: OnceLock<Device> = OnceLock::new();
+    lockstep_golden::verify_dir(DEVICE.get_or_init(Device::cpu), dir)
 }
 
 fn report() -> &'static GoldenReport {

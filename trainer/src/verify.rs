@@ -32,7 +32,7 @@ pub struct VerifyArgs {
 /// Runs `lockstep verify`. Returns the report and whether everything agrees.
 pub fn verify(args: &VerifyArgs) -> Result<(String, bool)> {
     if let Some(folder) = &args.golden {
-        let report = lockstep_golden::verify_dir(folder)?;
+        let report = lockstep_golden::verify_dir(&lockstep::Device::cpu(), folder)?;
         return Ok((report.to_string(), report.passed()));
     }
     ensure!(args.streams <= 256, "--streams is {}: expected at most 256", args.streams);

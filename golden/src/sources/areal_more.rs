@@ -52,15 +52,15 @@ pub(crate) fn read(
         "proximal_interpolation" => {
             proximal(config, inputs, device, ["prox_loglinear", "prox_linear", "prox_rollout"])
         }
-        "rejection_sampling" => rejection(config, inputs),
-        _ => policy(config, inputs),
+        "rejection_sampling" => rejection(config, inputs, device),
+        _ => policy(config, inputs, device),
     }
 }
 
 /// A step that an op performs before the recipe.
-type Step = Box<dyn Fn(&Inputs<'_>, &mut RolloutsBuf) -> Result<(), String>>;
+type Step = Box<dyn Fn(&Device, &Inputs<'_>, &mut RolloutsBuf) -> Result<(), String>>;
 
-fn policy(config: &mut Config<'_>, inputs: &Inputs<'_>) -> Result<Plan, String> {
+fn policy(config: &mut Config<'_>, inputs: &Inputs<'_>, device: &Device) -> Result<Plan, String> {
     config.ignore(&["use_decoupled_loss"]);
     let sequences = config.text("importance_sampling_level")? == Some("sequence");
     let preset = if sequences { "areal_gspo" } else { "areal" };
@@ -85,15 +85,17 @@ fn policy(config: &mut Config<'_>, inputs: &Inputs<'_>) -> Result<Plan, String> 
             Err(missing) => return Ok(Plan::Missing(missing)),
         },
     }
-    before(&mut to, steps);
+    before(&mut to, device, steps);
     to.own("metrics.clip_ratio", |o| Ok(of_all(o, metrics(o)?.clip_fraction)));
     to.own("metrics.dual_clip_ratio", |o| Ok(of_all(o, metrics(o)?.clip_fraction_dual)));
     Ok(Plan::recipe(to))
 }
 
-fn before(to: &mut Setup, steps: Vec<Step>) {
-    to.prepare =
-        Some(Box::new(move |inputs, columns, _| steps.iter().try_for_each(|step| step(inputs, columns))));
+fn before(to: &mut Setup, device: &Device, steps: Vec<Step>) {
+    let device = device.clone();
+    to.prepare = Some(Box::new(move |inputs, columns, _| {
+        steps.iter().try_for_each(|step| step(&device, inputs, columns))
+    }));
 }
 
 /// Number of live tokens of the case.
@@ -115,11 +117,11 @@ fn of_all(o: &Outcome<'_>, fraction: f64) -> Got {
 }
 
 /// Rejection as an op of its own.
-fn rejection(config: &mut Config<'_>, inputs: &Inputs<'_>) -> Result<Plan, String> {
+fn rejection(config: &mut Config<'_>, inputs: &Inputs<'_>, device: &Device) -> Result<Plan, String> {
     let names = &["cu_seqlens", "cu_groups", "loss_mask", "logp_old", "logp_rollout"];
     let mut to = Setup::new(Overlay::new("areal"), Calls::Advantages, names, &["loss_mask"]);
     match Rejection::read(config)?.correct(live(inputs)?, &mut to) {
-        Ok(step) => before(&mut to, step.into_iter().collect()),
+        Ok(step) => before(&mut to, device, step.into_iter().collect()),
         Err(missing) => return Ok(Plan::Missing(missing)),
     }
     Ok(Plan::recipe(to))
@@ -217,17 +219,17 @@ impl<'a> Rejection<'a> {
         }
         to.recipe.set("correction", correction(""));
         let recipe = format!("extends = \"areal\"\ncorrection = {}", correction(&reject));
-        Ok(Some(Box::new(move |_, columns| exchanged(&recipe, columns))))
+        Ok(Some(Box::new(move |device, _, columns| exchanged(device, &recipe, columns))))
     }
 }
 
 /// Removes from the mask the tokens that a recipe rejects when trainer and sampler are exchanged.
-fn exchanged(recipe: &str, columns: &mut RolloutsBuf) -> Result<(), String> {
+fn exchanged(device: &Device, recipe: &str, columns: &mut RolloutsBuf) -> Result<(), String> {
     let choice = Recipe::from_toml(recipe).map_err(text)?.correction.ok_or("the recipe corrects nothing")?;
     let own = columns.view();
     let (old, rollout) = (own.logp_old.unwrap_or_default(), own.logp_rollout.unwrap_or_default());
     let (batch, params) = (own.batch().map_err(text)?, choice.params().map_err(text)?);
-    let rejected = rollout_correction(&Device::cpu(), &batch, rollout, old, &params).map_err(text)?;
+    let rejected = rollout_correction(device, &batch, rollout, old, &params).map_err(text)?;
     columns.loss_mask = Some(rejected.kept_mask);
     Ok(())
 }
@@ -243,13 +245,13 @@ fn versions(inputs: &Inputs<'_>) -> Result<Vec<i32>, String> {
 
 /// Interpolates the proximal policy in place of a forward pass.
 fn loglinear(current: i32) -> Step {
-    Box::new(move |inputs, columns| {
+    Box::new(move |device, inputs, columns| {
         let own = columns.view();
         let batch = own.batch().map_err(text)?;
         let (rollout, logp) = (own.logp_rollout.unwrap_or_default(), own.logp.unwrap_or_default());
-        let (device, versions) = (Device::cpu(), versions(inputs)?);
+        let versions = versions(inputs)?;
         let by = Interpolation::Loglinear;
-        let prox = proximal_logp(&device, &batch, &versions, current, rollout, logp, by).map_err(text)?;
+        let prox = proximal_logp(device, &batch, &versions, current, rollout, logp, by).map_err(text)?;
         columns.logp_old = Some(prox);
         Ok(())
     })

@@ -1,12 +1,12 @@
 //! `cargo run --release -p lockstep-benches --example catalogue [TOKENS] >
-//! lockstep/src/catalogue/measured.csv`
+//! catalogue/src/measured.csv`
 //!
 //! The cost of each function of the catalogue on this machine, in nanoseconds: the best of several runs on
 //! all threads, with buffers larger than the caches.
 
-use lockstep::catalogue::{Entry, catalogue};
 use lockstep::{Device, Error};
 use lockstep_benches::{Inputs, all};
+use lockstep_catalogue::{Entry, catalogue};
 use std::time::Instant;
 
 fn best(mut f: impl FnMut() -> Result<(), Error>) -> Result<f64, Error> {

@@ -21,7 +21,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     }
     if write {
         std::fs::write(root.join("../docs/evidence.md"), report.evidence())?;
-        std::fs::write(root.join("../lockstep/src/catalogue/evidence.csv"), report.list())?;
+        std::fs::write(root.join("../catalogue/src/evidence.csv"), report.list())?;
     }
     Ok(())
 }

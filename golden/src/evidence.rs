@@ -80,7 +80,7 @@ impl GoldenReport {
     }
 
     /// `name,source,cases` of every recipe and function that agrees with a source:
-    /// lockstep/src/catalogue/evidence.csv.
+    /// catalogue/src/evidence.csv.
     pub fn list(&self) -> String {
         let mut out = String::from("# recipe or function, source, cases that agree: see docs/evidence.md\n");
         for (name, sources) in self.by_name() {

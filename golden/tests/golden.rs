@@ -82,7 +82,7 @@ fn every_preset_of_a_framework_has_a_case() {
 fn the_documents_are_up_to_date() {
     let write = "run: cargo run --release -p lockstep-golden --example golden -- --write";
     assert!(include_str!("../../docs/evidence.md") == report().evidence(), "{write}");
-    assert!(include_str!("../../lockstep/src/catalogue/evidence.csv") == report().list(), "{write}");
+    assert!(include_str!("../../catalogue/src/evidence.csv") == report().list(), "{write}");
 }
 
 /// A committed file, unpacked.

@@ -47,7 +47,6 @@
 #[doc = include_str!("../README.md")]
 mod readme {}
 
-pub mod catalogue;
 pub mod columns;
 mod credit;
 mod loss;

@@ -1,6 +1,7 @@
 //! `lockstep list`: prints the catalogue.
 
-use lockstep::{catalogue, columns, recipe};
+use lockstep::{columns, recipe};
+use lockstep_catalogue as catalogue;
 
 /// Arguments of `lockstep list`.
 #[derive(Clone, Debug, clap::Args)]
@@ -31,7 +32,7 @@ is claimed. Every entry is
 compared with an oracle in binary64. ns: one call with loss and gradient on 2 cores of an AMD EPYC (Zen 4), \
 AVX-512, 2 threads, per
 token or what is said; a host rule is for the caller's own loop over prompts or batches and is not timed. \
-`lockstep/src/catalogue/measured.csv` is the record.
+`catalogue/src/measured.csv` is the record.
 
 ";
 

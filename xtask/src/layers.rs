@@ -43,14 +43,15 @@ pub const LAYERS: &[Layer] = &[
         uses: &["core", "cpu-ref", "kernels", "gpu", "cuda", "rocm", "embedded", "lockstep"],
         tests: &["emulator/abi"],
     },
+    layer("catalogue", &["lockstep"]),
     layer("golden", &["core", "lockstep"]),
-    layer("trainer", &["embedded", "lockstep", "golden", "conformance"]),
+    layer("trainer", &["embedded", "lockstep", "catalogue", "golden", "conformance"]),
     layer("capi", &["core", "lockstep"]),
     layer("interop", &["lockstep"]),
     layer("python", &["core", "lockstep", "capi"]),
     Layer {
         folder: "benches",
-        uses: &["core", "cpu-ref", "kernels", "gpu", "cuda", "rocm", "lockstep", "conformance"],
+        uses: &["core", "cpu-ref", "kernels", "gpu", "cuda", "rocm", "lockstep", "catalogue", "conformance"],
         tests: &["gpu/testing"],
     },
     // Development only: the shipped GPU code run on a CPU, and driver libraries made from it.

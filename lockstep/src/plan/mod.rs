@@ -296,7 +296,7 @@ impl Plan {
     fn check(&self, columns: &Views<'_>, credit: Option<&CreditViews<'_>>) -> Result<(), Error> {
         for call in [Call::Advantages, Call::Loss] {
             if self.calls.has(call) {
-                self.recipe.check_columns(call, columns.columns())?;
+                self.recipe.check_columns(call, |column| columns.length(column).is_some())?;
             }
         }
         for column in columns.columns().iter() {

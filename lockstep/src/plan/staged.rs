@@ -15,8 +15,7 @@ use lockstep_core::ragged::Out;
 impl Recipe {
     /// Runs the calls on a GPU through a plan of exactly this batch. Returns `None` on a CPU, if a rule has
     /// to run on the host, or if a value is bad; the calls then run op by op, and report the error.
-    // Inlined: on a CPU, no large absent result is moved.
-    #[inline(always)]
+    // In a box: on a CPU, no large absent result is moved.
     pub(crate) fn staged(
         &self,
         device: &Device,
@@ -24,7 +23,7 @@ impl Recipe {
         credit: Option<&Credit>,
         calls: Calls,
         outputs: Outputs,
-    ) -> Result<Option<(Credit, Loss)>, Error> {
+    ) -> Result<Option<Box<(Credit, Loss)>>, Error> {
         if device.is_cpu() {
             return Ok(None);
         }
@@ -39,13 +38,13 @@ impl Recipe {
         credit: Option<&Credit>,
         calls: Calls,
         outputs: Outputs,
-    ) -> Result<Option<(Credit, Loss)>, Error> {
+    ) -> Result<Option<Box<(Credit, Loss)>>, Error> {
         if self.advantage.estimator == Estimator::ReMax && rollouts.rewards.is_none() {
             return Ok(None);
         }
         // Report missing columns as the op-by-op calls would.
         for call in [Call::Advantages, Call::Loss].into_iter().filter(|call| calls.has(*call)) {
-            self.check_columns(call, rollouts.columns())?;
+            self.check_columns(call, |column| rollouts.length(column).is_some())?;
         }
         let batch = rollouts.batch()?;
         let capacity =
@@ -55,7 +54,7 @@ impl Recipe {
         }
         let plan = self.plan_exactly(capacity, calls, outputs)?;
         match plan.host_stages() {
-            [] => plan.run(device, rollouts, credit),
+            [] => Ok(plan.run(device, rollouts, credit)?.map(Box::new)),
             _ => Ok(None),
         }
     }

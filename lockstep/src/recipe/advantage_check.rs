@@ -11,47 +11,56 @@ impl Estimator {
     }
 }
 
+fn finite(x: f64) -> bool {
+    x >= 0.0 && x.is_finite()
+}
+
+/// Errors unless the parameter is the estimator's own and in its domain.
+#[cold]
+fn in_domain(name: &str, value: f64, (own, spelled): (bool, &str), expected: &str) -> Result<(), Error> {
+    ensure!(own, "advantage.{name} is used by the estimator {spelled} only");
+    let good = match name {
+        "gamma" | "decay" => (0.0..=1.0).contains(&value),
+        "k" => value >= 1.0,
+        "winsor_share" => (0.0..0.5).contains(&value),
+        "f_norm" => value > 0.0 && finite(value),
+        _ => finite(value),
+    };
+    ensure!(good, "advantage.{name} is {value}: expected {expected}");
+    Ok(())
+}
+
 impl AdvantageChoice {
     /// Errors unless every parameter is in its domain and is used by the estimator.
     pub(super) fn check(&self) -> Result<(), Error> {
         let Self { ddof, eps, .. } = *self;
-        let finite = |x: f64| x >= 0.0 && x.is_finite();
         ensure!(ddof <= 1, "advantage.ddof is {ddof}: expected 0 or 1");
         ensure!(finite(eps), "advantage.eps is {eps}: expected a finite number of at least 0");
-        // One call for each parameter: a table would be rebuilt on every call of a recipe.
-        let own = |name: &str, value: Option<f64>, estimator, spelled: &str, expected: &str| {
-            let Some(value) = value else { return Ok(()) };
-            ensure!(self.estimator == estimator, "advantage.{name} is used by the estimator {spelled} only");
-            let good = match name {
-                "gamma" | "decay" => (0.0..=1.0).contains(&value),
-                "k" => value >= 1.0,
-                "winsor_share" => (0.0..0.5).contains(&value),
-                "f_norm" => value > 0.0 && finite(value),
-                _ => finite(value),
+        // Every call of a recipe checks these, and most recipes set none: a branch each, the work elsewhere.
+        macro_rules! own {
+            ($($name:ident: $number:expr, $estimator:ident, $names:literal, $expected:literal;)*) => {
+                $(if let Some(value) = self.$name {
+                    let own = self.estimator == Estimator::$estimator;
+                    in_domain(stringify!($name), $number(value), (own, $names), $expected)?;
+                })*
             };
-            ensure!(good, "advantage.{name} is {value}: expected {expected}");
-            Ok(())
-        };
-        own("mad_floor", self.mad_floor, Estimator::McGrpo, "mc_grpo", "a finite number of at least 0")?;
-        own("over_nonzero", self.over_nonzero.map(|_| 1.0), Estimator::McGrpo, "mc_grpo", "true or false")?;
-        own("f_norm", self.f_norm, Estimator::Gpg, "gpg", "a positive finite number")?;
-        own("gamma", self.gamma, Estimator::ReinforcePlusPlus, "reinforce_plus_plus", "0 to 1")?;
-        own("tau2", self.tau2, Estimator::V05, "v0_5", "a finite number of at least 0")?;
-        own("decay", self.decay, Estimator::RoleBaseline, "role_baseline", "0 to 1")?;
-        own("k", self.k.map(f64::from), Estimator::PassAtK, "pass_at_k", "at least 1")?;
-        own("laplace", self.laplace.map(|_| 1.0), Estimator::V05, "v0_5", "true or false")?;
-        own("leave_one_out", self.leave_one_out.map(|_| 1.0), Estimator::Gdpo, "gdpo", "true or false")?;
-        own("stop_at_mask", self.stop_at_mask.map(|_| 1.0), Estimator::Tempo, "tempo", "true or false")?;
-        own("pad_id", self.pad_id.map(f64::from), Estimator::Tempo, "tempo", "a token id")?;
-        own("robust", self.robust.map(|_| 1.0), Estimator::Vcpo, "vcpo", "median or winsorised")?;
-        own("winsor_share", self.winsor_share, Estimator::Vcpo, "vcpo", "at least 0 and below 0.5")?;
-        own(
-            "role_order",
-            self.role_order.map(|_| 1.0),
-            Estimator::RoleBaseline,
-            "role_baseline",
-            "an order",
-        )?;
+        }
+        own! {
+            mad_floor: f64::from, McGrpo, "mc_grpo", "a finite number of at least 0";
+            over_nonzero: f64::from, McGrpo, "mc_grpo", "true or false";
+            f_norm: f64::from, Gpg, "gpg", "a positive finite number";
+            gamma: f64::from, ReinforcePlusPlus, "reinforce_plus_plus", "0 to 1";
+            tau2: f64::from, V05, "v0_5", "a finite number of at least 0";
+            decay: f64::from, RoleBaseline, "role_baseline", "0 to 1";
+            k: f64::from, PassAtK, "pass_at_k", "at least 1";
+            laplace: f64::from, V05, "v0_5", "true or false";
+            leave_one_out: f64::from, Gdpo, "gdpo", "true or false";
+            stop_at_mask: f64::from, Tempo, "tempo", "true or false";
+            pad_id: f64::from, Tempo, "tempo", "a token id";
+            robust: |_| 1.0, Vcpo, "vcpo", "median or winsorised";
+            winsor_share: f64::from, Vcpo, "vcpo", "at least 0 and below 0.5";
+            role_order: |_| 1.0, RoleBaseline, "role_baseline", "an order";
+        }
         if let Some(least) = self.least_std {
             ensure!(finite(least), "advantage.least_std is {least}: expected a finite number of at least 0");
             let own = self.leave_one_out != Some(true) && self.estimator.divides_by_std();

@@ -212,7 +212,7 @@ pub use choices::{
     SharpenChoice, SingletonChoice, TimeChoice, ValueChoice, WeightLevel, WeightRule, WhitenChoice,
 };
 pub use duties::Duty;
-pub use named::{Entry, entries, names};
+pub use named::{Confidence, Entry, entries, names};
 pub use needs::{Call, Need};
 pub use together::refused;
 

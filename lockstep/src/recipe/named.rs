@@ -3,7 +3,6 @@
 use super::Recipe;
 use super::extend::{build, overlay};
 use crate::Error;
-use crate::catalogue::Confidence;
 use serde::Deserialize;
 use std::collections::BTreeMap;
 use std::sync::OnceLock;
@@ -21,6 +20,24 @@ const FILES: [(&str, &str); 4] = [
 
 /// How many similar names the error for an unknown name lists.
 const NEAR: usize = 5;
+
+/// Our confidence that a formula is that of its source.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Confidence {
+    /// Read in the authors' own code.
+    OfficialCode,
+    /// Read in the code of a training framework.
+    FrameworkCode,
+    /// The paper's formula, confirmed by a text that reproduces it.
+    Paper,
+    /// The paper's formula as we know it from the literature; the text itself could not be read again.
+    Recalled,
+    /// Our own equation, because only the abstract was available; no parity is claimed.
+    OurReading,
+    /// Our own, or elementary.
+    Ours,
+}
 
 /// A named recipe, as its file describes it.
 #[derive(Clone, Debug, PartialEq, Deserialize)]

@@ -76,22 +76,28 @@ impl Recipe {
         columns
     }
 
-    /// Checks that a call has the columns that it needs; returns those of the columns in `there` that it
-    /// uses. Errors: all missing columns, each with the stage that reads it.
-    pub(crate) fn check_columns(&self, call: Call, there: Columns) -> Result<Columns, Error> {
+    /// Checks that a call has the columns that it needs, where `there` says which columns the batch has;
+    /// returns those of them that it uses. Errors: all missing columns, each with the stage that reads it.
+    // Asks for the few columns that the recipe reads: a set of all that the batch has takes longer to make.
+    pub(crate) fn check_columns(&self, call: Call, there: impl Fn(Column) -> bool) -> Result<Columns, Error> {
         let (mut missing, mut used) = (false, Columns::NONE);
-        let lacks = |need: &Need| {
-            let other = need.or.is_some_and(|or| there.contains(or));
-            need.required && !there.contains(need.column) && !other
-        };
         self.each_need(call, |need| {
-            missing |= lacks(&need);
-            used.insert(need.column);
-            need.or.into_iter().for_each(|or| used.insert(or));
+            let [own, other] = [Some(need.column), need.or].map(|column| column.filter(|c| there(*c)));
+            missing |= need.required && own.or(other).is_none();
+            own.into_iter().chain(other).for_each(|column| used.insert(column));
         });
         if !missing {
-            return Ok(used.shared(there));
+            return Ok(used);
         }
+        self.missing_columns(call, used)
+    }
+
+    #[cold]
+    fn missing_columns(&self, call: Call, used: Columns) -> Result<Columns, Error> {
+        let lacks = |need: &Need| {
+            let other = need.or.is_some_and(|or| used.contains(or));
+            need.required && !used.contains(need.column) && !other
+        };
         let mut said = String::new();
         self.each_need(call, |need| {
             if lacks(&need) {

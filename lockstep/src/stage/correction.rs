@@ -8,15 +8,14 @@ use lockstep_core::correction::Rejections;
 use std::borrow::Cow;
 
 impl Recipe {
-    /// Runs the recipe's rollout correction, if it has one: weights, the mask after rejection, and
-    /// statistics.
+    /// Runs the recipe's rollout correction: weights, the mask after rejection, and statistics.
     pub(super) fn correct(
         &self,
+        choice: &CorrectionChoice,
         device: &Device,
         batch: &Batch<'_>,
         rollouts: &Rollouts<'_>,
-    ) -> Result<Option<Correction>, Error> {
-        let Some(choice) = &self.correction else { return Ok(None) };
+    ) -> Result<Correction, Error> {
         let old = needed(rollouts.logp_old, "logp_old")?;
         let rollout = needed(rollouts.logp_rollout, "logp_rollout")?;
         let rollout = self.sampler(rollout, old);
@@ -24,7 +23,7 @@ impl Recipe {
         if let Some(threshold) = choice.m2_threshold {
             out.keep_only(batch, &second_moment_mask(batch, old, &rollout, threshold)?);
         }
-        Ok(Some(out))
+        Ok(out)
     }
 
     /// The log-probabilities of the sampler. If the recipe's `nan_rollout` is `one`, NaNs are replaced by

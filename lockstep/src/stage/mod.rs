@@ -45,11 +45,11 @@ impl Recipe {
     /// ```
     pub fn advantages(&self, device: &Device, rollouts: &Rollouts<'_>) -> Result<Credit, Error> {
         self.check()?;
-        let used = self.check_columns(Call::Advantages, rollouts.columns())?;
+        let used = self.check_columns(Call::Advantages, |column| rollouts.length(column).is_some())?;
         let batch = rollouts.batch()?;
         rollouts.check_of(&batch, used)?;
-        if let Some((credit, _)) = self.staged(device, rollouts, None, Calls::Advantages, Outputs::COEF)? {
-            return Ok(credit);
+        if let Some(staged) = self.staged(device, rollouts, None, Calls::Advantages, Outputs::COEF)? {
+            return Ok(staged.0);
         }
         let [rewards, components] = self.without_nan(rollouts);
         // The set of columns is copied only if one of them changes.
@@ -69,7 +69,10 @@ impl Recipe {
                 &summed
             }
         };
-        let correction = self.correct(device, &batch, rollouts)?;
+        let correction = match &self.correction {
+            None => None,
+            Some(choice) => Some(self.correct(choice, device, &batch, rollouts)?),
+        };
         // Token rewards, and whitening over tokens, see the same tokens as the loss.
         let kept = correction.as_ref().filter(|c| c.denominator == Denominator::After);
         let of_tokens = match kept {
@@ -180,12 +183,12 @@ impl Recipe {
         out: &mut Loss,
     ) -> Result<(), Error> {
         self.check()?;
-        let used = self.check_columns(Call::Loss, rollouts.columns())?;
+        let used = self.check_columns(Call::Loss, |column| rollouts.length(column).is_some())?;
         let batch = rollouts.batch()?;
         rollouts.check_of(&batch, used)?;
         credit.check(&batch)?;
-        if let Some((_, loss)) = self.staged(device, rollouts, Some(credit), Calls::Loss, outputs)? {
-            *out = loss;
+        if let Some(staged) = self.staged(device, rollouts, Some(credit), Calls::Loss, outputs)? {
+            *out = staged.1;
             return Ok(());
         }
         let batch = match &credit.loss_mask {
@@ -250,7 +253,7 @@ impl Recipe {
     /// Errors: those of [`Recipe::advantages`] and [`Recipe::loss`].
     pub fn step(&self, device: &Device, rollouts: &Rollouts<'_>) -> Result<(Credit, Loss), Error> {
         if let Some(both) = self.staged(device, rollouts, None, Calls::Both, Outputs::ALL)? {
-            return Ok(both);
+            return Ok(*both);
         }
         let credit = self.advantages(device, rollouts)?;
         let loss = self.loss(device, rollouts, &credit)?;

@@ -1,7 +1,7 @@
 //! The choices of a recipe, read from the recipe itself.
 
-use crate::Recipe;
-use crate::recipe::{Duty, RewardChoice};
+use lockstep::Recipe;
+use lockstep::recipe::{Duty, RewardChoice};
 use toml::{Table, Value};
 
 /// The order of the pipeline; stages that are not listed come last.

@@ -3,44 +3,15 @@
 //!
 //! A recipe's stages are read from the recipe itself, so they cannot differ from what runs.
 
+mod explain;
+mod formulas;
 mod functions;
 mod stages;
 
-use crate::Recipe;
-use crate::recipe;
-use serde::Deserialize;
-use std::fmt;
+pub use explain::explain;
 
-/// Our confidence that a formula is that of its source.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Confidence {
-    /// Read in the authors' own code.
-    OfficialCode,
-    /// Read in the code of a training framework.
-    FrameworkCode,
-    /// The paper's formula, confirmed by a text that reproduces it.
-    Paper,
-    /// The paper's formula as we know it from the literature; the text itself could not be read again.
-    Recalled,
-    /// Our own equation, because only the abstract was available; no parity is claimed.
-    OurReading,
-    /// Our own, or elementary.
-    Ours,
-}
-
-impl fmt::Display for Confidence {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Confidence::OfficialCode => "official code, read",
-            Confidence::FrameworkCode => "framework code, read",
-            Confidence::Paper => "paper's formula",
-            Confidence::Recalled => "paper's formula, recalled",
-            Confidence::OurReading => "our reading",
-            Confidence::Ours => "ours",
-        })
-    }
-}
+use lockstep::Recipe;
+use lockstep::recipe::{self, Confidence};
 
 /// How an entry is used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -48,7 +19,7 @@ impl fmt::Display for Confidence {
 pub enum Kind {
     /// A recipe of [`Recipe::named`].
     Recipe,
-    /// A function of [`ops`](crate::ops).
+    /// A function of [`ops`](lockstep::ops).
     Function,
     /// A function that runs on the host, without a kernel.
     Schedule,
@@ -166,8 +137,19 @@ fn measured(name: &str) -> Option<f64> {
     })
 }
 
+fn words(confidence: Confidence) -> &'static str {
+    match confidence {
+        Confidence::OfficialCode => "official code, read",
+        Confidence::FrameworkCode => "framework code, read",
+        Confidence::Paper => "paper's formula",
+        Confidence::Recalled => "paper's formula, recalled",
+        Confidence::OurReading => "our reading",
+        Confidence::Ours => "ours",
+    }
+}
+
 /// Describes the evidence for a name: the number of cases of released code that it agrees with, as listed in
-/// docs/evidence.md, or else `confidence`. Everything is also compared with the f64 oracle.
+/// docs/evidence.md, or else `confidence` in words. Everything is also compared with the f64 oracle.
 pub fn evidence(name: &str, confidence: Confidence) -> String {
     let list = include_str!("evidence.csv").lines().filter(|line| !line.starts_with('#'));
     let (mut sources, mut total) = (Vec::new(), 0);
@@ -179,7 +161,7 @@ pub fn evidence(name: &str, confidence: Confidence) -> String {
         }
     }
     match total {
-        0 => format!("{confidence}; no case of released code"),
+        0 => format!("{}; no case of released code", words(confidence)),
         _ => format!("released code, {total} cases ({})", sources.join(", ")),
     }
 }

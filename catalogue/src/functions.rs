@@ -1,7 +1,7 @@
 //! What is not a recipe: functions over arrays, and schedules of the host.
 
-use super::Confidence::{self, FrameworkCode, OfficialCode, OurReading, Ours, Paper, Recalled};
 use super::{Entry, Kind, evidence, measured};
+use lockstep::recipe::Confidence::{self, FrameworkCode, OfficialCode, OurReading, Ours, Paper, Recalled};
 
 /// Name, what it does, source, confidence, the bench that times it (or none) and what its cost is per.
 type Row = (&'static str, &'static str, &'static str, Confidence, &'static str, &'static str);

@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value};
 
-use super::choice;
+use crate::explain::choice;
 
 /// Stage, value of the selecting key, formula.
 const FORMULAS: &[(&str, &str, &str)] = &[

@@ -1,26 +1,13 @@
-//! `lockstep explain`: describes what a recipe does.
-
-mod formulas;
+//! Describes what a recipe does: `lockstep explain`.
 
 use std::fmt::Write;
 
 use anyhow::Result;
 use lockstep::plan::{Calls, Capacity};
-use lockstep::{Call, Column, Device, Outputs, Recipe, catalogue, recipe as recipes, synthetic};
+use lockstep::{Call, Column, Device, Outputs, Recipe, recipe as recipes, synthetic};
 use serde_json::{Map, Value};
 
-use crate::rl::recipe;
-
-/// Arguments of `lockstep explain`.
-#[derive(Clone, Debug, clap::Args)]
-pub struct ExplainArgs {
-    /// The recipe: a name (grpo, dapo, sapo, verl, trl, ...) or a TOML file
-    #[arg(value_name = "NAME|FILE")]
-    pub recipe: String,
-    /// Print the recipe as TOML with every choice written out, as a starting point for a custom recipe
-    #[arg(long)]
-    pub toml: bool,
-}
+use crate::formulas;
 
 /// The stages in the order in which data passes through them.
 const ORDER: [&str; 11] = [
@@ -37,18 +24,16 @@ const ORDER: [&str; 11] = [
     "metrics",
 ];
 
-/// Returns what `lockstep explain` prints.
-pub fn explain(args: &ExplainArgs) -> Result<String> {
-    let recipe = recipe(&args.recipe)?;
-    if args.toml {
-        return Ok(recipe.to_toml()?);
-    }
-    let mut out = head(&recipe);
-    out += &stages(&recipe)?;
-    out += &columns(&recipe);
-    out += &outputs(&recipe)?;
-    out += &duties(&recipe);
-    out += &launches(&recipe)?;
+/// Describes a recipe: its source and evidence, its stages with their formulas, the columns that each call
+/// reads, the outputs of both, the duties of the training loop, and the launches on a GPU. A recipe that the
+/// calls refuse is an error.
+pub fn explain(recipe: &Recipe) -> Result<String> {
+    let mut out = head(recipe);
+    out += &stages(recipe)?;
+    out += &columns(recipe);
+    out += &outputs(recipe)?;
+    out += &duties(recipe);
+    out += &launches(recipe)?;
     Ok(out)
 }
 
@@ -62,7 +47,7 @@ fn head(recipe: &Recipe) -> String {
         Some(entry) => {
             let extends = entry.extends.as_ref().map_or(String::new(), |base| format!("; extends {base}"));
             let (name, what) = (&entry.name, &entry.what);
-            let evidence = catalogue::evidence(name, entry.confidence);
+            let evidence = crate::evidence(name, entry.confidence);
             format!("{name}: {what}\nsource: {}; evidence: {evidence}{extends}\n", entry.source)
         }
     }
@@ -199,7 +184,7 @@ fn launches(recipe: &Recipe) -> Result<String> {
 }
 
 /// The string value of a setting; empty if absent.
-fn choice<'a>(settings: &'a Map<String, Value>, key: &str) -> &'a str {
+pub(crate) fn choice<'a>(settings: &'a Map<String, Value>, key: &str) -> &'a str {
     settings.get(key).and_then(Value::as_str).unwrap_or_default()
 }
 
@@ -208,7 +193,7 @@ mod tests {
     use super::*;
 
     fn said(name: &str) -> String {
-        explain(&ExplainArgs { recipe: name.into(), toml: false }).unwrap_or_else(|e| panic!("{name}: {e:#}"))
+        explain(&Recipe::named(name).unwrap()).unwrap_or_else(|e| panic!("{name}: {e:#}"))
     }
 
     #[test]
@@ -230,8 +215,8 @@ mod tests {
             }
             let formulas = text.lines().filter(|line| line.starts_with(&" ".repeat(21))).count();
             assert!(formulas >= 4, "{name}: {formulas} formulas\n{text}");
-            let toml = explain(&ExplainArgs { recipe: (*name).into(), toml: true }).unwrap();
-            assert_eq!(Recipe::from_toml(&toml).unwrap(), Recipe::named(name).unwrap());
+            let recipe = Recipe::named(name).unwrap();
+            assert_eq!(Recipe::from_toml(&recipe.to_toml().unwrap()).unwrap(), recipe);
         }
     }
 

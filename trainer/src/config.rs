@@ -2,6 +2,7 @@
 //! match it.
 
 use anyhow::{Result, ensure};
+use lockstep::{Duty, Recipe};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -93,12 +94,12 @@ impl Config {
     /// The default configuration for a task.
     pub fn new(task_name: &str, task: &Task, recipe: &str) -> Result<Self> {
         let (prompt, solution) = task.longest();
+        let recipe_toml = crate::rl::recipe_toml(recipe)?;
         Ok(Self {
             seed: 1,
             task: task_name.to_owned(),
             task_fingerprint: task.fingerprint(),
             recipe: recipe.to_owned(),
-            recipe_toml: crate::rl::recipe_toml(recipe)?,
             model: Shape {
                 vocab: Vocab::new(task.alphabet()).size(),
                 // Plus one position for the end token.
@@ -109,7 +110,9 @@ impl Config {
                 experts: 8,
                 top_k: 2,
                 hidden: 64,
+                critic: Recipe::from_toml(&recipe_toml)?.duties().contains(&Duty::TrainCritic),
             },
+            recipe_toml,
             adam: AdamConfig { beta1: 0.9, beta2: 0.98, eps: 1e-8, weight_decay: 0.01, max_norm: 1.0 },
             warm: Warm { rate: 3e-3, batch: 64, updates: 10, target: 0.35, max_steps: 120 },
             rl: Rl { rate: 3e-4, steps: 320, prompts: 128, keep: 64, group: 8, minibatches: 4 },

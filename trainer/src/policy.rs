@@ -35,6 +35,8 @@ pub struct Pass<'a> {
     parts: Vec<Part>,
     /// The log-probabilities of all shards, packed `[N]`.
     pub logp: Vec<f32>,
+    /// The values before each of those tokens, `[N]`; empty if the model has no value head.
+    pub values: Vec<f32>,
     /// The routing of every sequence, if the model records it.
     pub routed: Vec<Record>,
     /// Number of router rows that were replayed.
@@ -51,6 +53,8 @@ struct Part {
     /// The logits behind `logp`.
     logits: Tensor,
     labels: Vec<u32>,
+    /// The values of the value head, if there is one.
+    values: Option<Tensor>,
     /// Each layer's router scores, `[positions * rows, E]`, if the model records them.
     scores: Vec<Tensor>,
     /// Number of sequences with a record.
@@ -91,6 +95,7 @@ impl<'a> Pass<'a> {
             model,
             parts: Vec::new(),
             logp: Vec::new(),
+            values: Vec::new(),
             routed: Vec::new(),
             replayed: 0,
             logits: Vec::new(),
@@ -102,6 +107,9 @@ impl<'a> Pass<'a> {
                 pass.labels.extend(&part.labels);
             }
             pass.logp.extend(part.logp.to_vec1::<f32>()?);
+            if let Some(values) = &part.values {
+                pass.values.extend(values.to_vec1::<f32>()?);
+            }
             pass.parts.push(part);
             pass.routed.extend(routed);
             pass.replayed += replayed;
@@ -111,7 +119,7 @@ impl<'a> Pass<'a> {
 
     /// The gradient of `sum(logp * coefficients)` with respect to every weight.
     pub fn gradients(&self, coefficients: &[f32]) -> Result<Vec<Vec<f32>>> {
-        self.gradients_with(coefficients, None)
+        self.gradients_with(coefficients, &Further::default())
     }
 
     /// Entropies, sums of squared probabilities and score norms of the distributions behind `logp`. The pass
@@ -135,45 +143,28 @@ impl<'a> Pass<'a> {
         Logits { logits: &self.logits, labels: &self.labels, loss_mask: None }
     }
 
-    /// Like [`Self::gradients`], plus the gradient of `sum(router scores * scores)`: `scores` holds one
-    /// coefficient per router score, packed like the records, `[tokens, layers, E]`.
-    pub fn gradients_with(&self, coefficients: &[f32], scores: Option<&[f32]>) -> Result<Vec<Vec<f32>>> {
-        self.gradients_of(coefficients, scores, None)
-    }
-
-    /// Like [`Self::gradients_with`], plus `logits`, an extra gradient with respect to the logits,
-    /// `[N, vocabulary]`.
-    pub fn gradients_of(
-        &self,
-        coefficients: &[f32],
-        scores: Option<&[f32]>,
-        logits: Option<&[f32]>,
-    ) -> Result<Vec<Vec<f32>>> {
-        let (mut rest, mut rest_of_scores, mut rest_of_logits) = (coefficients, scores, logits);
+    /// Like [`Self::gradients`], plus the gradients of what else a loss depends on.
+    pub fn gradients_with(&self, coefficients: &[f32], further: &Further<'_>) -> Result<Vec<Vec<f32>>> {
+        let Further { scores: mut rest_of_scores, logits: mut rest_of_logits, values: mut rest_of_values } =
+            *further;
+        let mut rest = coefficients;
         let mut sequences = &self.routed[..];
         let mut jobs = Vec::new();
         for part in &self.parts {
-            let (head, tail) = rest
-                .split_at_checked(part.logp.elem_count())
-                .ok_or_else(|| anyhow!("too few coefficients"))?;
-            rest = tail;
+            let head = take(&mut rest, part.logp.elem_count(), "log-probabilities")?;
             let mut others = Vec::new();
-            if let Some(packed) = rest_of_scores {
+            if let Some(packed) = &mut rest_of_scores {
                 let (own, later) = sequences.split_at(part.routed);
                 let count = own.iter().map(|record| record.scores.len()).sum();
-                let (head, tail) = packed
-                    .split_at_checked(count)
-                    .ok_or_else(|| anyhow!("too few coefficients of scores"))?;
-                (sequences, rest_of_scores) = (later, Some(tail));
-                others = spread(part, own, head);
+                sequences = later;
+                others = spread(part, own, take(packed, count, "router scores")?);
             }
             let mut others: Vec<(&Tensor, Vec<f32>)> = part.scores.iter().zip(others).collect();
-            if let Some(packed) = rest_of_logits {
-                let (head, tail) = packed
-                    .split_at_checked(part.logits.elem_count())
-                    .ok_or_else(|| anyhow!("too few gradients of logits"))?;
-                rest_of_logits = Some(tail);
-                others.push((&part.logits, head.to_vec()));
+            if let Some(packed) = &mut rest_of_logits {
+                others.push((&part.logits, take(packed, part.logits.elem_count(), "logits")?.to_vec()));
+            }
+            if let Some((packed, values)) = rest_of_values.as_mut().zip(part.values.as_ref()) {
+                others.push((values, take(packed, values.elem_count(), "values")?.to_vec()));
             }
             jobs.push((part, head, others));
         }
@@ -183,6 +174,24 @@ impl<'a> Pass<'a> {
             .collect::<Result<_>>()?;
         grads.into_iter().reduce(add).ok_or_else(|| anyhow!("no sequences"))
     }
+}
+
+/// Gradients of a loss with respect to what the model computes besides log-probabilities.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Further<'a> {
+    /// One coefficient per router score, packed like the records, `[tokens, layers, E]`.
+    pub scores: Option<&'a [f32]>,
+    /// One per logit, `[N, vocabulary]`.
+    pub logits: Option<&'a [f32]>,
+    /// One per value, `[N]`.
+    pub values: Option<&'a [f32]>,
+}
+
+/// Cuts off and returns the first `count` of the coefficients that are left.
+fn take<'a>(rest: &mut &'a [f32], count: usize, of: &str) -> Result<&'a [f32]> {
+    let (head, tail) = rest.split_at_checked(count).ok_or_else(|| anyhow!("too few coefficients of {of}"))?;
+    *rest = tail;
+    Ok(head)
 }
 
 /// Redistributes coefficients packed like a shard's records to its layers' scores; padding gets 0.
@@ -243,18 +252,18 @@ fn run_shard(
     let hidden = model.hidden(&tokens, rows, None, routes.as_mut())?;
     let device = hidden.device();
     let picked = hidden.index_select(&Tensor::from_vec(at, n, device)?, 0)?;
-    let logits = model.logits(&picked)?;
+    let (logits, values) = (model.logits(&picked)?, model.values(&picked)?);
     let target = Tensor::from_vec(target, (n, 1), device)?;
     let logp = Model::normalized(&logits)?.gather(&target, 1)?.squeeze(1)?;
     let Some(mut routes) = routes else {
-        return Ok((Part { logp, logits, labels, scores: Vec::new(), routed: 0 }, Vec::new(), 0));
+        return Ok((Part { logp, logits, labels, values, scores: Vec::new(), routed: 0 }, Vec::new(), 0));
     };
     let scores = routes.layers.iter_mut().filter_map(|layer| layer.attached.take()).collect();
     let of = |(row, s): (usize, &Sequence)| {
         Record::of(model.shape(), &routes, rows, row, s.prompt.len() + s.response.len())
     };
     let routed: Vec<Record> = sequences.iter().enumerate().map(of).collect::<Result<_>>()?;
-    Ok((Part { logp, logits, labels, scores, routed: routed.len() }, routed, routes.replayed))
+    Ok((Part { logp, logits, labels, values, scores, routed: routed.len() }, routed, routes.replayed))
 }
 
 /// A sampled response, with each token's log-probability at the time of sampling.

@@ -33,9 +33,14 @@ pub fn recipe(name_or_file: &str) -> Result<Recipe> {
     Recipe::from_toml(&text).with_context(|| name_or_file.to_owned())
 }
 
-/// The recipe's TOML with every choice written out.
+/// The TOML of a recipe to train with, with every choice written out. Where the recipe asks for a critic and
+/// leaves its loss open (`gae`, `vapo`, `vtrace`), that is the value loss of `ppo_critic`.
 pub fn recipe_toml(name_or_file: &str) -> Result<String> {
-    Ok(recipe(name_or_file)?.to_toml()?)
+    let mut recipe = recipe(name_or_file)?;
+    if recipe.duties().contains(&Duty::TrainCritic) && recipe.value.is_none() {
+        recipe.value = Recipe::named("ppo_critic")?.value;
+    }
+    Ok(recipe.to_toml()?)
 }
 
 impl Algorithm {

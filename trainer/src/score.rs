@@ -6,7 +6,7 @@ use anyhow::{Context, Result, ensure};
 use lockstep::{Column, Columns, Credit, Loss, Metrics, RatioStats, RolloutsBuf};
 use serde_json::{Map, Value, json};
 
-use crate::rl::{Algorithm, recipe_toml};
+use crate::rl::{Algorithm, recipe};
 use crate::tensors::Writer;
 use crate::{atomic, files};
 
@@ -37,7 +37,7 @@ pub struct ScoreArgs {
 /// Runs `lockstep score`. Returns the summary and the warnings.
 pub fn score(args: &ScoreArgs) -> Result<(String, Vec<String>)> {
     atomic::check(&args.output)?;
-    let recipe = recipe_toml(&args.recipe)?;
+    let recipe = recipe(&args.recipe)?.to_toml()?;
     let algorithm = Algorithm::new(&recipe, &args.device)?;
     let (rollouts, extra) = files::read_rollouts(&args.rollouts, args.allow_extra)?;
     let mut warnings = Vec::new();

@@ -203,11 +203,7 @@ fn what_the_task_cannot_give_is_named() {
     fs::write(at.join("given.toml"), "[ratio]\nlevel = \"given\"\n").unwrap();
     let before = names(at);
     for (recipe, options, expected) in [
-        (
-            "gae",
-            "",
-            "column `values_old` (for advantage.over_time): the model has no value head; duty `train_critic`",
-        ),
+        ("mars", "", "column `cu_turns` (for advantage.over_time): the task has a single turn"),
         ("given.toml", "", "column `log_ratio` (for ratio): only the caller"),
         (
             "fapo",

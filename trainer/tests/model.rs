@@ -3,11 +3,21 @@
 #![cfg(feature = "model")]
 
 use lockstep_trainer::model::{Model, Shape, Weights, round_to_bf16};
-use lockstep_trainer::policy::{Pass, Sequence, log_probs, sample};
+use lockstep_trainer::policy::{Further, Pass, Sequence, log_probs, sample};
 use lockstep_trainer::random::{Phase, Stream};
 
 fn shape() -> Shape {
-    Shape { vocab: 7, context: 16, layers: 2, width: 16, heads: 4, experts: 8, top_k: 2, hidden: 8 }
+    Shape {
+        vocab: 7,
+        context: 16,
+        layers: 2,
+        width: 16,
+        heads: 4,
+        experts: 8,
+        top_k: 2,
+        hidden: 8,
+        critic: true,
+    }
 }
 
 fn sequences() -> Vec<Sequence> {
@@ -54,19 +64,26 @@ fn sequences_do_not_see_each_other() {
     assert!(together.iter().all(|&lp| lp <= 0.0));
 }
 
-fn weighted_sum(weights: &Weights, coefficients: &[f32]) -> f64 {
-    let logp = log_probs(&shape(), weights, &sequences()).unwrap();
-    logp.iter().zip(coefficients).map(|(&a, &b)| f64::from(a) * f64::from(b)).sum()
+fn weighted_sum(weights: &Weights, of_logp: &[f32], of_values: &[f32]) -> f64 {
+    let model = Model::frozen(&shape(), weights).unwrap();
+    let pass = Pass::new(&model, &sequences()).unwrap();
+    let pairs = pass.logp.iter().zip(of_logp).chain(pass.values.iter().zip(of_values));
+    pairs.map(|(&a, &b)| f64::from(a) * f64::from(b)).sum()
 }
 
-/// The gradient of sum(logp * coefficients) agrees with central differences in every tensor, including the
-/// routers.
+/// The gradient of sum(logp * coefficients) + sum(values * coefficients) agrees with central differences in
+/// every tensor, including the routers and the value head.
 #[test]
 fn gradients_agree_with_differences() {
-    let weights = shape().init(3);
+    let mut weights = shape().init(3);
+    let head = &mut weights.last_mut().unwrap().values;
+    assert!(head.iter().all(|x| *x == 0.0), "the critic starts without an opinion");
+    head.iter_mut().enumerate().for_each(|(i, x)| *x = [0.3, -0.2, 0.1][i % 3]);
     let coefficients: Vec<f32> = (0..9).map(|i| [0.5, -1.0, 0.25][i % 3]).collect();
+    let of_values: Vec<f32> = (0..9).map(|i| [0.5, 0.1, -0.75, 1.0][i % 4]).collect();
     let model = Model::trainable(&shape(), &weights).unwrap();
-    let grads = Pass::new(&model, &sequences()).unwrap().gradients(&coefficients).unwrap();
+    let further = Further { values: Some(&of_values), ..Further::default() };
+    let grads = Pass::new(&model, &sequences()).unwrap().gradients_with(&coefficients, &further).unwrap();
     for (tensor, weight) in weights.iter().enumerate() {
         assert_eq!(grads[tensor].len(), weight.values.len());
         // The entry with the largest gradient: small ones drown in f32 rounding.
@@ -79,7 +96,7 @@ fn gradients_agree_with_differences() {
         let moved = |by: f32| {
             let mut moved = weights.clone();
             moved[tensor].values[at] += by;
-            weighted_sum(&moved, &coefficients)
+            weighted_sum(&moved, &coefficients, &of_values)
         };
         let difference = (moved(step) - moved(-step)) / f64::from(2.0 * step);
         assert!(

@@ -16,10 +16,6 @@ const SIZES: &str = "--task addition:1 --steps 3 --prompts 6 --keep 4 --group 5 
 
 /// Recipes that need what this task and model cannot provide, with the reason.
 const REFUSED: &[(&str, &str)] = &[
-    ("gae", "no value head"),
-    ("ppo_critic", "no value head"),
-    ("vapo", "no value head"),
-    ("vtrace", "no value head"),
     ("mars", "a single turn"),
     ("mars_paper", "a single turn"),
     ("dppo_topk_tv", "missing columns: divergence"),
@@ -133,7 +129,7 @@ fn every_name_scores_rollouts_that_are_made_for_it() {
 fn what_is_carried_survives_a_checkpoint() {
     let folder = tempfile::tempdir().unwrap();
     let at = folder.path();
-    for name in ["spiral", "rapo_replay", "mssr", "v0_5", "remix_full", "vcpo_full"] {
+    for name in ["spiral", "rapo_replay", "mssr", "v0_5", "remix_full", "vcpo_full", "ppo_critic"] {
         let train = format!("train {SIZES} --steps 5 --warm-steps 3 --seed 4 --recipe {name}")
             .replace("--steps 3 ", "")
             .replace("--warm-steps 60", "");

@@ -7,7 +7,7 @@ use std::process::Command;
 use lockstep::routing::{RoutingTrace, mismatch};
 use lockstep_trainer::config::Config;
 use lockstep_trainer::model::{Manner, Model, Shape, Weights, round_to_bf16};
-use lockstep_trainer::policy::{Pass, Sequence, sample};
+use lockstep_trainer::policy::{Further, Pass, Sequence, sample};
 use lockstep_trainer::random::{Phase, Stream};
 use lockstep_trainer::routing::{Mode, Record, RolloutPrecision, Routing, balance, compare};
 use lockstep_trainer::task::Task;
@@ -16,7 +16,17 @@ use lockstep_trainer::train::{RlRecord, RlStep, State, Trainer, read};
 const ROUTED: Manner = Manner { lockstep_router: true, bf16: false };
 
 fn shape() -> Shape {
-    Shape { vocab: 7, context: 16, layers: 2, width: 16, heads: 4, experts: 8, top_k: 2, hidden: 8 }
+    Shape {
+        vocab: 7,
+        context: 16,
+        layers: 2,
+        width: 16,
+        heads: 4,
+        experts: 8,
+        top_k: 2,
+        hidden: 8,
+        critic: false,
+    }
 }
 
 fn sequences() -> Vec<Sequence> {
@@ -141,7 +151,7 @@ fn gradients_agree_with_differences_under_replay() {
     let c: Vec<f32> = (0..pass.logp.len()).map(|i| [0.5, -1.0, 0.25][i % 3]).collect();
     let scores: usize = pass.routed.iter().map(|record| record.scores.len()).sum();
     for d in [vec![0.0; scores], (0..scores).map(|i| [0.02, -0.03, 0.01, 0.0, 0.05][i % 5]).collect()] {
-        let grads = pass.gradients_with(&c, Some(&d)).unwrap();
+        let grads = pass.gradients_with(&c, &Further { scores: Some(&d), ..Further::default() }).unwrap();
         if d[0] == 0.0 {
             assert_eq!(grads, pass.gradients(&c).unwrap());
         }
@@ -183,7 +193,8 @@ fn the_load_balance_loss_goes_down() {
     assert!(before.loss > 1.01, "{}", before.loss);
     let model = Model::trainable(&shape(), &weights).unwrap().run_as(ROUTED).unwrap();
     let pass = Pass::new(&model, &sequences()).unwrap();
-    let grads = pass.gradients_with(&vec![0.0; pass.logp.len()], Some(&before.gradient)).unwrap();
+    let further = Further { scores: Some(&before.gradient), ..Further::default() };
+    let grads = pass.gradients_with(&vec![0.0; pass.logp.len()], &further).unwrap();
     for (weight, grad) in weights.iter_mut().zip(&grads) {
         weight.values.iter_mut().zip(grad).for_each(|(w, g)| *w -= 0.01 * g);
     }

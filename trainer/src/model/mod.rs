@@ -16,7 +16,7 @@ use candle_core::{D, DType, Device, Tensor, Var};
 
 pub use attention::Cache;
 pub use routes::{LayerRoutes, Routes, router};
-pub use shape::{Shape, Weight, Weights, round_to_bf16};
+pub use shape::{Shape, Start, Weight, Weights, round_to_bf16};
 
 use attention::Attention;
 use moe::Moe;
@@ -49,6 +49,8 @@ pub struct Model {
     layers: Vec<Layer>,
     norm: RmsNorm,
     head: Tensor,
+    /// The value head, if the model is a critic too.
+    value: Option<Tensor>,
 }
 
 impl Model {
@@ -80,7 +82,9 @@ impl Model {
             });
         }
         let (norm, head) = (RmsNorm::new(next()?), next()?);
-        Ok(Self { shape: shape.clone(), gate: None, bf16: false, all, embed, position, layers, norm, head })
+        let value = shape.critic.then(next).transpose()?;
+        let shape = shape.clone();
+        Ok(Self { shape, gate: None, bf16: false, all, embed, position, layers, norm, head, value })
     }
 
     /// Returns the same model, run in this manner.
@@ -149,6 +153,11 @@ impl Model {
     /// Next-token log-probabilities for each given row of [`Self::hidden`]'s output.
     pub fn log_probs(&self, hidden: &Tensor) -> Result<Tensor> {
         Self::normalized(&self.logits(hidden)?)
+    }
+
+    /// The value of each given row of [`Self::hidden`]'s output, `[rows]`, if the model has a value head.
+    pub fn values(&self, hidden: &Tensor) -> Result<Option<Tensor>> {
+        self.value.as_ref().map(|head| Ok(hidden.matmul(head)?.squeeze(1)?)).transpose()
     }
 
     /// Turns logits into log-probabilities.

@@ -25,6 +25,18 @@ pub struct Shape {
     pub top_k: usize,
     /// Hidden units per expert.
     pub hidden: usize,
+    /// Whether there is a value head beside the output head.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub critic: bool,
+}
+
+/// How a tensor starts.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Start {
+    /// Every entry is this number.
+    At(f32),
+    /// Uniform around 0 with this standard deviation.
+    Spread(f32),
 }
 
 /// One weight tensor.
@@ -42,38 +54,49 @@ pub struct Weight {
 pub type Weights = Vec<Weight>;
 
 impl Shape {
-    /// Name, dimensions and initial standard deviation of every tensor (0 marks gains, which start at 1).
-    pub fn tensors(&self) -> Vec<(String, Vec<usize>, f32)> {
+    /// Name, dimensions and start of every tensor. The value head is the last one, so that it changes no
+    /// other tensor's random stream; it starts at 0, the value of knowing nothing.
+    pub fn tensors(&self) -> Vec<(String, Vec<usize>, Start)> {
+        use Start::{At, Spread};
         let (d, h, e) = (self.width, self.hidden, self.experts);
         let inward = (d as f32).powf(-0.5);
         // Projections that write into the residual stream start smaller, so that depth does not inflate it.
         let depth = (2.0 * self.layers as f32).powf(-0.5);
-        let mut list =
-            vec![("embed".into(), vec![self.vocab, d], 0.5), ("position".into(), vec![self.context, d], 0.5)];
+        let mut list = vec![
+            ("embed".into(), vec![self.vocab, d], Spread(0.5)),
+            ("position".into(), vec![self.context, d], Spread(0.5)),
+        ];
         for layer in 0..self.layers {
-            for (name, dims, std) in [
-                ("attention.norm", vec![d], 0.0),
-                ("attention.q", vec![d, d], inward),
-                ("attention.k", vec![d, d], inward),
-                ("attention.v", vec![d, d], inward),
-                ("attention.out", vec![d, d], inward * depth),
-                ("moe.norm", vec![d], 0.0),
-                ("moe.router", vec![d, e], inward),
-                ("moe.up", vec![e, d, h], inward),
-                ("moe.down", vec![e, h, d], (h as f32).powf(-0.5) * depth),
+            for (name, dims, start) in [
+                ("attention.norm", vec![d], At(1.0)),
+                ("attention.q", vec![d, d], Spread(inward)),
+                ("attention.k", vec![d, d], Spread(inward)),
+                ("attention.v", vec![d, d], Spread(inward)),
+                ("attention.out", vec![d, d], Spread(inward * depth)),
+                ("moe.norm", vec![d], At(1.0)),
+                ("moe.router", vec![d, e], Spread(inward)),
+                ("moe.up", vec![e, d, h], Spread(inward)),
+                ("moe.down", vec![e, h, d], Spread((h as f32).powf(-0.5) * depth)),
             ] {
-                list.push((format!("layer{layer}.{name}"), dims, std));
+                list.push((format!("layer{layer}.{name}"), dims, start));
             }
         }
-        list.extend([("norm".into(), vec![d], 0.0), ("head".into(), vec![d, self.vocab], inward)]);
+        list.extend([
+            ("norm".into(), vec![d], At(1.0)),
+            ("head".into(), vec![d, self.vocab], Spread(inward)),
+        ]);
+        list.extend(self.critic.then(|| ("value".into(), vec![d, 1], At(0.0))));
         list
     }
 
-    /// The initial weights: uniform with the given standard deviation, one random stream per tensor.
+    /// The initial weights, with one random stream per tensor.
     pub fn init(&self, seed: u64) -> Weights {
-        let fill = |(index, (name, dims, std)): (usize, (String, Vec<usize>, f32))| {
+        let fill = |(index, (name, dims, start)): (usize, (String, Vec<usize>, Start))| {
             let mut stream = Stream::new(seed, Phase::Init, 0, index as u64);
-            let mut draw = || if std == 0.0 { 1.0 } else { (2.0 * stream.unit() - 1.0) * 3_f32.sqrt() * std };
+            let mut draw = || match start {
+                Start::At(value) => value,
+                Start::Spread(std) => (2.0 * stream.unit() - 1.0) * 3_f32.sqrt() * std,
+            };
             let values = (0..dims.iter().product()).map(|_| draw()).collect();
             Weight { name, dims, values }
         };

@@ -100,7 +100,12 @@ fn plots(warm: &[&WarmRecord], rl: &[&RlRecord]) -> Result<Vec<String>> {
     };
     let plot = |title, y_label| Plot { title, y_label, y: None, log: false };
     let x = "RL step";
-    Ok(vec![
+    let critic: Vec<_> = rl.iter().filter_map(|r| Some((r.step as f64, r.value_loss?))).collect();
+    let critic = (!critic.is_empty()).then(|| {
+        let loss = Series::Line { name: "value loss", color: BLUE, points: critic, dots: false };
+        plot("Critic", "mean loss of a token's value").figure(x, &[loss])
+    });
+    let mut plots = vec![
         Plot { y: Some((0.0, 1.0)), ..plot("Reward and held-out pass@1", "fraction solved") }
             .figure(x, &[line("mean reward", BLUE, |r| r.reward), held_out])?,
         Plot { log: true, ..plot("Importance ratio: spread", "ratio") }.figure(
@@ -156,7 +161,9 @@ fn plots(warm: &[&WarmRecord], rl: &[&RlRecord]) -> Result<Vec<String>> {
                 "warm-start step",
                 &[warm_line("training problems, sampled", ORANGE, |r| r.training_pass)],
             )?,
-    ])
+    ];
+    plots.extend(critic.transpose()?);
+    Ok(plots)
 }
 
 const INKED: plotters::style::RGBColor = plotters::style::RGBColor(55, 60, 70);

@@ -7,8 +7,6 @@ use lockstep::{Column, Recipe};
 use crate::config::Config;
 use crate::task::Task;
 
-const NO_CRITIC: &str = "the model has no value head";
-
 /// Checks that the trainer can run a recipe.
 ///
 /// Errors: the required columns and duties that it cannot provide, each with the reason.
@@ -38,7 +36,6 @@ pub(super) fn check(recipe: &Recipe, config: &Config, task: &Task) -> Result<()>
 /// Why a column is unavailable, if it is.
 fn missing(column: Column, task: &Task) -> Option<&'static str> {
     match column {
-        Column::values | Column::values_old | Column::bootstrap => Some(NO_CRITIC),
         Column::log_ratio => Some("only the caller of the library knows a log-ratio made elsewhere"),
         Column::cu_turns | Column::turn_rewards | Column::turn_roles => {
             Some("the task has a single turn, and no other player")
@@ -59,7 +56,6 @@ fn missing(column: Column, task: &Task) -> Option<&'static str> {
 /// Why the loop cannot perform a duty, if it cannot.
 fn undone(duty: Duty, config: &Config) -> Option<&'static str> {
     match duty {
-        Duty::TrainCritic => Some(NO_CRITIC),
         Duty::ReplaySuccesses | Duty::LatestPolicy if config.routing.is_some() => {
             Some("a stored response has no routing to replay: leave --routing out")
         }
@@ -71,6 +67,7 @@ fn undone(duty: Duty, config: &Config) -> Option<&'static str> {
         | Duty::TrackedValue
         | Duty::PriorValue
         | Duty::CarryRoleValues
+        | Duty::TrainCritic
         | Duty::ScaleLearningRate
         | Duty::LatestPolicy
         | Duty::PreviousPolicy

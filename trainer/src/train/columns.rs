@@ -57,6 +57,7 @@ impl Trainer {
             Column::sum_p_squared,
             Column::score_norm,
             Column::baseline_weights,
+            Column::values_old,
         ];
         if call.is_none() || of_policy.iter().any(|column| reads.contains(*column)) {
             self.say_policy(state, groups, call, &mut packed)?;
@@ -112,6 +113,10 @@ impl Trainer {
                 rollouts.baseline_weights = Some(weights);
             }
             self.say_moments(statistics, call, rollouts);
+        }
+        if !pass.values.is_empty() {
+            rollouts.values_old = Some(pass.values.clone());
+            rollouts.values = Some(pass.values);
         }
         rollouts.logp = Some(pass.logp);
         (packed.routed, packed.replayed) = (pass.routed, pass.replayed);
@@ -174,6 +179,10 @@ impl Trainer {
                 rewards[*end as usize - 1] = *reward;
             }
             out.token_rewards = Some(rewards);
+        }
+        if reads.contains(Column::bootstrap) {
+            // The limit of a response is part of the task: behind it there is nothing to be won.
+            out.bootstrap = Some(vec![0.0; sequences as usize]);
         }
         if reads.contains(Column::baseline) {
             out.baseline = Some(groups.iter().map(|group| group.baseline).collect());

@@ -94,6 +94,9 @@ pub struct RlRecord {
     pub mismatch_max: f64,
     /// Its standard deviation.
     pub mismatch_std: f64,
+    /// Loss of the critic, if there is one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub value_loss: Option<f64>,
     /// Routing differences, if routing is recorded.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub routing: Option<Mismatches>,

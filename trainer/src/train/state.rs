@@ -11,7 +11,7 @@ use super::memory::Memory;
 use crate::adamw::AdamW;
 use crate::atomic;
 use crate::config::Config;
-use crate::model::{Weight, Weights};
+use crate::model::{Start, Weight, Weights};
 use crate::tensors::{Tensors, Writer};
 
 /// The checkpoint's name in a run's folder.
@@ -133,7 +133,7 @@ impl State {
         note.config.check()?;
         let tensors = note.config.model.tensors();
         let read = |kind: &str| -> Result<Weights> {
-            let one = |(name, dims, _): &(String, Vec<usize>, f32)| {
+            let one = |(name, dims, _): &(String, Vec<usize>, Start)| {
                 let values = file.shaped(&format!("{kind}.{name}"), dims)?;
                 Ok(Weight { name: name.clone(), dims: dims.clone(), values })
             };

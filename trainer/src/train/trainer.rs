@@ -15,7 +15,7 @@ use super::state::State;
 use crate::adamw::AdamW;
 use crate::config::{Config, Measure, Rl};
 use crate::model::{Model, Weights};
-use crate::policy::{Pass, Sequence};
+use crate::policy::{Further, Pass, Sequence};
 use crate::random::{Phase, Stream};
 use crate::rl::{Algorithm, column};
 use crate::routing::{self, Mode, Record};
@@ -196,6 +196,7 @@ impl Trainer {
             let (mut batch, places) = rollouts.view().select(part)?;
             let credit = credit.select(&rollouts.view(), part)?;
             batch.logp = Some(pass.logp.clone());
+            batch.values = Some(pass.values.clone()).filter(|values| !values.is_empty());
             if batch.seed.is_some() {
                 batch.seed = Some(vec![self.recipe_seed(index, i as u64 + 1)]);
             }
@@ -213,7 +214,9 @@ impl Trainer {
                 (Some(_), None) => bail!("the loss has an entropy term, but the recipe reads no entropy"),
                 (None, _) => None,
             };
-            let grads = pass.gradients_of(&loss.coef, scores, logits.as_deref())?;
+            let values = loss.value.as_ref().map(|value| &value.gradient[..]);
+            let further = Further { scores, logits: logits.as_deref(), values };
+            let grads = pass.gradients_with(&loss.coef, &further)?;
             grad_norm += state.adam.update(&self.config.adam, rate, &mut state.weights, &grads);
             write_back(&mut rollouts, &batch, &places);
             replayed += pass.replayed;
@@ -338,6 +341,7 @@ impl Trainer {
             clip_dual: m.clip_fraction_dual,
             guarded_tokens: m.guarded_tokens,
             in_band: m.in_band_fraction,
+            value_loss: loss.value.as_ref().map(|value| value.loss),
             mismatch_k1: mismatch.kl_k1,
             mismatch_k3: mismatch.kl_k3,
             mismatch_min: mismatch.ratio_min,
@@ -357,10 +361,14 @@ struct Plan {
     earlier: Vec<Group>,
 }
 
-/// Writes a minibatch's log-probabilities and entropies, as of its own update, back to its tokens' places in
-/// the whole batch.
+/// Writes a minibatch's log-probabilities, entropies and values, as of its own update, back to its tokens'
+/// places in the whole batch.
 fn write_back(rollouts: &mut RolloutsBuf, batch: &RolloutsBuf, places: &[usize]) {
-    for (whole, part) in [(&mut rollouts.logp, &batch.logp), (&mut rollouts.entropy, &batch.entropy)] {
+    for (whole, part) in [
+        (&mut rollouts.logp, &batch.logp),
+        (&mut rollouts.entropy, &batch.entropy),
+        (&mut rollouts.values, &batch.values),
+    ] {
         if let (Some(whole), Some(part)) = (whole, part) {
             places.iter().zip(part).for_each(|(place, x)| whole[*place] = *x);
         }

@@ -1,20 +1,26 @@
 //! `lockstep list`: prints the catalogue.
 
+use anyhow::Result;
 use lockstep::{columns, recipe};
 use lockstep_catalogue as catalogue;
+
+use crate::train::tasks_markdown;
 
 /// Arguments of `lockstep list`.
 #[derive(Clone, Debug, clap::Args)]
 pub struct ListArgs {
     /// Print the table of docs/algorithms.md
-    #[arg(long, conflicts_with_all = ["names", "columns"])]
+    #[arg(long, conflicts_with_all = ["names", "columns", "tasks"])]
     pub markdown: bool,
     /// Print only the names of the recipes, one per line
-    #[arg(long, conflicts_with = "columns")]
+    #[arg(long, conflicts_with_all = ["columns", "tasks"])]
     pub names: bool,
     /// Print the columns that rollouts can have, as the table of docs/columns.md
-    #[arg(long)]
+    #[arg(long, conflicts_with = "tasks")]
     pub columns: bool,
+    /// Print the tasks that suit each recipe, as the table of docs/training.md
+    #[arg(long)]
+    pub tasks: bool,
 }
 
 /// The text above the table in docs/algorithms.md.
@@ -37,14 +43,17 @@ token or what is said; a host rule is for the caller's own loop over prompts or 
 ";
 
 /// Returns what `lockstep list` prints.
-pub fn list(args: &ListArgs) -> String {
+pub fn list(args: &ListArgs) -> Result<String> {
+    if args.tasks {
+        return tasks_markdown();
+    }
     if args.names {
-        return recipe::names().iter().map(|name| format!("{name}\n")).collect();
+        return Ok(recipe::names().iter().map(|name| format!("{name}\n")).collect());
     }
     if args.columns {
-        return columns::markdown();
+        return Ok(columns::markdown());
     }
-    if args.markdown { HEAD.to_owned() + &catalogue::markdown() } else { catalogue::text() }
+    Ok(if args.markdown { HEAD.to_owned() + &catalogue::markdown() } else { catalogue::text() })
 }
 
 #[cfg(test)]
@@ -53,10 +62,10 @@ mod tests {
 
     #[test]
     fn the_docs_are_up_to_date() {
-        let docs = include_str!("../../docs/algorithms.md");
-        assert!(
-            docs == list(&ListArgs { markdown: true, names: false, columns: false }),
-            "run: lockstep list --markdown > docs/algorithms.md"
-        );
+        let algorithms = include_str!("../../docs/algorithms.md");
+        let table = ListArgs { markdown: true, names: false, columns: false, tasks: false };
+        assert!(algorithms == list(&table).unwrap(), "run: lockstep list --markdown > docs/algorithms.md");
+        let training = include_str!("../../docs/training.md");
+        assert!(training == tasks_markdown().unwrap(), "run: lockstep list --tasks > docs/training.md");
     }
 }

@@ -66,7 +66,7 @@ fn run(command: Command) -> Result<ExitCode> {
             Ok(ExitCode::SUCCESS)
         }
         Command::List(args) => {
-            let _ = write!(std::io::stdout(), "{}", list::list(&args));
+            let _ = write!(std::io::stdout(), "{}", list::list(&args)?);
             Ok(ExitCode::SUCCESS)
         }
         Command::Tree(args) => {

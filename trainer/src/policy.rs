@@ -42,7 +42,7 @@ pub struct Pass<'a> {
     /// Number of router rows that were replayed.
     pub replayed: usize,
     /// The logits behind `logp`, `[N, vocabulary]`, if requested.
-    logits: Vec<f32>,
+    pub logits: Vec<f32>,
     /// The tokens of the responses, `[N]`.
     labels: Vec<u32>,
 }

@@ -4,8 +4,10 @@ use std::path::Path;
 
 use anyhow::{Context, Result};
 use lockstep::core::correction::WeightLevel;
+use lockstep::core::logits::kl::Direction;
 use lockstep::core::ratio::LrRule;
 use lockstep::ops::correction::{CorrectionParams, mean_abs_log_ratio, rollout_correction};
+use lockstep::ops::logits::{TwoRows, logits_kl};
 use lockstep::ops::optimal_token_baseline::Score;
 use lockstep::ops::vcpo::{SequenceScore, VcpoWeights, vcpo_weights};
 use lockstep::recipe::Duty;
@@ -119,6 +121,13 @@ impl Algorithm {
         let rollout = column(&rollouts.logp_rollout, Column::logp_rollout)?;
         let gap = |logp: &[f32]| mean_abs_log_ratio(&batch, logp, rollout);
         Ok([gap(column(&rollouts.logp_old, Column::logp_old)?)?, gap(column(&rollouts.logp, Column::logp)?)?])
+    }
+
+    /// KL(old ‖ new) of each token over the whole vocabulary, from the logits of both policies, `[N, vocab]`:
+    /// the column `divergence`.
+    pub fn divergence(&self, old: &[f32], new: &[f32], vocab: usize) -> Result<Vec<f32>> {
+        let rows = TwoRows { logits: new, reference: old, vocab, loss_mask: None };
+        Ok(logits_kl(&self.device, &rows, Direction::Reference, 1.0, None)?.value)
     }
 
     /// VCPO's learning-rate factor, from whole-sequence importance weights.

@@ -203,7 +203,12 @@ fn what_the_task_cannot_give_is_named() {
     fs::write(at.join("given.toml"), "[ratio]\nlevel = \"given\"\n").unwrap();
     let before = names(at);
     for (recipe, options, expected) in [
-        ("mars", "", "column `cu_turns` (for advantage.over_time): the task has a single turn"),
+        ("dppo_topk_tv", "", "column `divergence` (for gate): the trainer has the KL over the whole"),
+        (
+            "mars",
+            "--task jsonl:any.jsonl",
+            "column `cu_turns` (for advantage.over_time): nothing judges the working",
+        ),
         ("given.toml", "", "column `log_ratio` (for ratio): only the caller"),
         (
             "fapo",

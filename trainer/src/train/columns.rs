@@ -14,7 +14,7 @@ use super::trainer::Trainer;
 use crate::model::Weights;
 use crate::policy::{Pass, Sequence};
 use crate::routing::{Mode, Record};
-use crate::task::Problem;
+use crate::task::{ANSWER_MARK, Problem};
 use crate::vocab::END;
 
 /// Weights of a response's two rewards: the answer is right; the response marks an answer and ends with the
@@ -32,6 +32,9 @@ pub(super) struct Packed {
     pub(super) routed: Vec<Record>,
     /// Number of router rows that were replayed.
     pub(super) replayed: usize,
+    /// The logits of the policy at the start of the step, `[N, vocabulary]`, if the recipe bounds a
+    /// divergence from it.
+    pub(super) logits: Vec<f32>,
 }
 
 fn push<T>(column: &mut Option<Vec<T>>, value: T) {
@@ -93,8 +96,10 @@ impl Trainer {
         let engine: Vec<&Record> = responses().filter_map(|response| response.routed.as_ref()).collect();
         let replays = self.config().routing.is_some_and(|routing| routing.mode == Mode::R3);
         let moments = reads.contains(Column::baseline_weights) || self.reads_moments(call);
+        let diverges = reads.contains(Column::divergence);
         let model = self.model(&state.weights, false)?;
-        let pass = Pass::run(&model, &packed.sequences, replays.then_some(&engine[..]), moments)?;
+        let logits = moments || diverges;
+        let pass = Pass::run(&model, &packed.sequences, replays.then_some(&engine[..]), logits)?;
         let rollouts = &mut packed.rollouts;
         let mut old = pass.logp.clone();
         let mut at = 0;
@@ -117,6 +122,10 @@ impl Trainer {
         if !pass.values.is_empty() {
             rollouts.values_old = Some(pass.values.clone());
             rollouts.values = Some(pass.values);
+        }
+        if diverges {
+            rollouts.divergence = Some(vec![0.0; pass.logp.len()]);
+            packed.logits = pass.logits;
         }
         rollouts.logp = Some(pass.logp);
         (packed.routed, packed.replayed) = (pass.routed, pass.replayed);
@@ -241,17 +250,18 @@ impl Trainer {
             }
             out.similarity = Some(similarity);
         }
-        if reads.contains(Column::cu_steps) {
+        if reads.contains(Column::cu_steps) || reads.contains(Column::cu_turns) {
             self.steps(groups, &mut out)?;
         }
         Ok(out)
     }
 
     /// Cuts every response after its spaces and compares the steps with those of the worked solution, cut the
-    /// same way.
+    /// same way. As turns, they are those of two roles: 0 works the columns, 1 gives the answer.
     fn steps(&self, groups: &[Group], out: &mut RolloutsBuf) -> Result<()> {
         let (mut cu_steps, mut cu_step_tokens, mut matches) = (vec![0], vec![0], Vec::new());
-        let space = self.vocab.encode(" ")?;
+        let (space, mark) = (self.vocab.encode(" ")?, self.vocab.encode(&ANSWER_MARK.to_string())?);
+        let mut roles = Vec::new();
         let cut = |tokens: &[u32]| -> Vec<Vec<u32>> {
             tokens.split_inclusive(|token| space.contains(token)).map(<[u32]>::to_vec).collect()
         };
@@ -262,14 +272,19 @@ impl Trainer {
             for response in &group.responses {
                 for (k, step) in cut(&response.tokens).iter().enumerate() {
                     matches.push(u8::from(worked.get(k) == Some(step)));
+                    roles.push(u32::from(step.starts_with(&mark)));
                     cu_step_tokens.push(cu_step_tokens[cu_step_tokens.len() - 1] + step.len() as u32);
                 }
                 cu_steps.push(matches.len() as u32);
             }
         }
-        out.step_rewards = Some(matches.iter().map(|m| f32::from(*m)).collect());
-        (out.cu_steps, out.cu_step_tokens) = (Some(cu_steps), Some(cu_step_tokens));
-        out.step_matches = Some(matches);
+        let rewards = Some(matches.iter().map(|m| f32::from(*m)).collect());
+        if self.algorithm.reads(None).contains(Column::cu_turns) {
+            (out.cu_turns, out.turn_rewards, out.turn_roles) = (Some(cu_step_tokens), rewards, Some(roles));
+        } else {
+            (out.cu_steps, out.cu_step_tokens) = (Some(cu_steps), Some(cu_step_tokens));
+            (out.step_rewards, out.step_matches) = (rewards, Some(matches));
+        }
         Ok(())
     }
 }

@@ -13,6 +13,7 @@ mod screen;
 mod state;
 mod trainer;
 
+pub use abilities::{Suits, tasks_markdown};
 pub use args::TrainArgs;
 pub use record::{METRICS, Record, RlRecord, WarmRecord, read, read_seconds};
 pub use run::train;

@@ -164,7 +164,7 @@ impl Trainer {
         let plan = self.minibatches(state, index, kept.len())?;
         let groups: Vec<Group> = kept.iter().chain(&plan.earlier).cloned().collect();
         let packed = self.pack(state, &groups, None)?;
-        let Packed { mut rollouts, sequences, routed, replayed } = packed;
+        let Packed { mut rollouts, sequences, routed, replayed, logits: old_logits } = packed;
         let responses: Vec<&Response> = groups.iter().flat_map(|group| &group.responses).collect();
         let engine: Vec<&Record> = responses.iter().filter_map(|response| response.routed.as_ref()).collect();
         let mode = self.config.routing.map(|routing| routing.mode);
@@ -182,6 +182,7 @@ impl Trainer {
         let parts = plan.parts.len();
         let mut loss = Loss::default();
         let moments = self.reads_moments(Some(Call::Loss));
+        let vocab = self.config.model.vocab;
         let stride = self.group_size();
         for (i, part) in plan.parts.iter().enumerate() {
             let members: Vec<usize> = part.iter().flat_map(|g| g * stride..(g + 1) * stride).collect();
@@ -192,11 +193,16 @@ impl Trainer {
                 Some(Mode::R3) => Some(members.iter().map(|&s| engine[s]).collect()),
             };
             let model = self.model(&state.weights, true)?;
-            let pass = Pass::run(&model, &own, records.as_deref(), moments)?;
+            let pass = Pass::run(&model, &own, records.as_deref(), moments || !old_logits.is_empty())?;
             let (mut batch, places) = rollouts.view().select(part)?;
             let credit = credit.select(&rollouts.view(), part)?;
             batch.logp = Some(pass.logp.clone());
             batch.values = Some(pass.values.clone()).filter(|values| !values.is_empty());
+            if !old_logits.is_empty() {
+                let old = places.iter().flat_map(|place| &old_logits[place * vocab..(place + 1) * vocab]);
+                let old: Vec<f32> = old.copied().collect();
+                batch.divergence = Some(self.algorithm.divergence(&old, &pass.logits, vocab)?);
+            }
             if batch.seed.is_some() {
                 batch.seed = Some(vec![self.recipe_seed(index, i as u64 + 1)]);
             }
@@ -361,13 +367,13 @@ struct Plan {
     earlier: Vec<Group>,
 }
 
-/// Writes a minibatch's log-probabilities, entropies and values, as of its own update, back to its tokens'
-/// places in the whole batch.
+/// Writes what a minibatch's own update changed back to its tokens' places in the whole batch.
 fn write_back(rollouts: &mut RolloutsBuf, batch: &RolloutsBuf, places: &[usize]) {
     for (whole, part) in [
         (&mut rollouts.logp, &batch.logp),
         (&mut rollouts.entropy, &batch.entropy),
         (&mut rollouts.values, &batch.values),
+        (&mut rollouts.divergence, &batch.divergence),
     ] {
         if let (Some(whole), Some(part)) = (whole, part) {
             places.iter().zip(part).for_each(|(place, x)| whole[*place] = *x);

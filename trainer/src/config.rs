@@ -10,6 +10,7 @@ use crate::adamw::AdamConfig;
 use crate::model::{Manner, Shape};
 use crate::routing::{RolloutPrecision, Routing};
 use crate::task::Task;
+use crate::train::Asynchronous;
 use crate::vocab::Vocab;
 
 /// The configuration of a run.
@@ -36,6 +37,9 @@ pub struct Config {
     pub rl: Rl,
     /// How often, and on how many problems, policies are evaluated.
     pub measure: Measure,
+    /// An inference engine beside the trainer, on a simulated clock.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub asynchronous: Option<Asynchronous>,
     /// Routing through Lockstep's router, recorded and optionally replayed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub routing: Option<Routing>,
@@ -117,6 +121,7 @@ impl Config {
             warm: Warm { rate: 3e-3, batch: 64, updates: 10, target: 0.35, max_steps: 120 },
             rl: Rl { rate: 3e-4, steps: 320, prompts: 128, keep: 64, group: 8, minibatches: 4 },
             measure: Measure { problems: 512, every: 10 },
+            asynchronous: None,
             routing: None,
             rollout_precision: RolloutPrecision::default(),
         })
@@ -163,6 +168,13 @@ impl Config {
             ensure!(
                 balance.is_finite() && *balance >= 0.0,
                 "--balance is {balance}: expected a finite number of at least 0"
+            );
+        }
+        if let Some(engine) = &self.asynchronous {
+            engine.check()?;
+            ensure!(
+                self.routing.is_none(),
+                "--async with --routing: a response that several policies sampled has no single routing"
             );
         }
         let Rl { prompts, keep, group, minibatches, rate, .. } = self.rl;

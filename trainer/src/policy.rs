@@ -285,30 +285,40 @@ pub fn sample(
     limit: usize,
     stream: impl Fn(u64) -> Stream + Sync,
 ) -> Result<Vec<Sampled>> {
+    sample_up_to(model, prompts, &vec![limit; prompts.len()], stream)
+}
+
+/// Like [`sample`], with a limit for each prompt.
+pub fn sample_up_to(
+    model: &Model,
+    prompts: &[Vec<u32>],
+    limits: &[usize],
+    stream: impl Fn(u64) -> Stream + Sync,
+) -> Result<Vec<Sampled>> {
     let draw = |row| {
         let mut stream = stream(row);
         move |log_probs: &[f32]| pick(log_probs, stream.unit())
     };
-    respond(model, prompts, limit, draw)
+    respond(model, prompts, limits, draw)
 }
 
 /// Decodes greedily: the most probable token at every position for each prompt; ties go to the lowest token
 /// id.
 pub fn greedy(model: &Model, prompts: &[Vec<u32>], limit: usize) -> Result<Vec<Sampled>> {
-    respond(model, prompts, limit, |_| likeliest)
+    respond(model, prompts, &vec![limit; prompts.len()], |_| likeliest)
 }
 
 /// Generates one response per prompt; the row's `chooser` picks each token from the log-probabilities.
 fn respond<C: FnMut(&[f32]) -> usize>(
     model: &Model,
     prompts: &[Vec<u32>],
-    limit: usize,
+    limits: &[usize],
     chooser: impl Fn(u64) -> C + Sync,
 ) -> Result<Vec<Sampled>> {
     let rows: Vec<(u64, &Vec<u32>)> = (0..).zip(prompts).collect();
     let parts: Vec<Vec<Sampled>> = shards(&rows)
         .into_par_iter()
-        .map(|shard| respond_shard(model, shard, limit, &chooser))
+        .map(|shard| respond_shard(model, shard, limits, &chooser))
         .collect::<Result<_>>()?;
     Ok(parts.concat())
 }
@@ -317,7 +327,7 @@ fn respond<C: FnMut(&[f32]) -> usize>(
 fn respond_shard<C: FnMut(&[f32]) -> usize>(
     model: &Model,
     shard: &[(u64, &Vec<u32>)],
-    limit: usize,
+    limits: &[usize],
     chooser: &(impl Fn(u64) -> C + Sync),
 ) -> Result<Vec<Sampled>> {
     let rows = shard.len();
@@ -334,7 +344,7 @@ fn respond_shard<C: FnMut(&[f32]) -> usize>(
         let last = hidden.narrow(0, tokens.len() - rows, rows)?;
         let log_probs: Vec<Vec<f32>> = model.log_probs(&last)?.to_vec2()?;
         tokens.clear();
-        for (row, (_, prompt)) in shard.iter().enumerate() {
+        for (row, &(index, prompt)) in shard.iter().enumerate() {
             let token = match prompt.get(seen) {
                 Some(&token) => token,
                 None if done[row] => END,
@@ -342,7 +352,7 @@ fn respond_shard<C: FnMut(&[f32]) -> usize>(
                     let token = choosers[row](&log_probs[row]);
                     sampled[row].response.push(token as u32);
                     sampled[row].logp.push(log_probs[row][token]);
-                    done[row] = token as u32 == END || sampled[row].response.len() == limit;
+                    done[row] = token as u32 == END || sampled[row].response.len() == limits[index as usize];
                     token as u32
                 }
             };

@@ -9,6 +9,7 @@ use lockstep::core::ratio::LrRule;
 use lockstep::ops::correction::{CorrectionParams, mean_abs_log_ratio, rollout_correction};
 use lockstep::ops::logits::{TwoRows, logits_kl};
 use lockstep::ops::optimal_token_baseline::Score;
+use lockstep::ops::staleness::Staleness;
 use lockstep::ops::vcpo::{SequenceScore, VcpoWeights, vcpo_weights};
 use lockstep::recipe::Duty;
 use lockstep::{Call, Column, Columns, Credit, Device, Loss, Outputs, RatioStats, Recipe, RolloutsBuf, ops};
@@ -128,6 +129,11 @@ impl Algorithm {
     pub fn divergence(&self, old: &[f32], new: &[f32], vocab: usize) -> Result<Vec<f32>> {
         let rows = TwoRows { logits: new, reference: old, vocab, loss_mask: None };
         Ok(logits_kl(&self.device, &rows, Direction::Reference, 1.0, None)?.value)
+    }
+
+    /// The staleness of tokens that policies of these versions sampled, `[N]`, at version `current`.
+    pub fn staleness(&self, rollouts: &RolloutsBuf, versions: &[i32], current: i32) -> Result<Staleness> {
+        Ok(ops::staleness(&self.device, &rollouts.batch()?, versions, current, i32::MAX)?)
     }
 
     /// VCPO's learning-rate factor, from whole-sequence importance weights.

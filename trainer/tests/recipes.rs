@@ -120,7 +120,9 @@ fn every_name_scores_rollouts_that_are_made_for_it() {
 fn what_is_carried_survives_a_checkpoint() {
     let folder = tempfile::tempdir().unwrap();
     let at = folder.path();
-    for name in ["spiral", "rapo_replay", "mssr", "v0_5", "remix_full", "vcpo_full", "ppo_critic"] {
+    let names = ["spiral", "rapo_replay", "mssr", "v0_5", "remix_full", "vcpo_full", "ppo_critic"];
+    let engines = ["dapo_full --async april", "rapo_replay --async areal --train-time 20 --staleness 2"];
+    for name in names.into_iter().chain(engines) {
         let train = format!("train {SIZES} --steps 5 --warm-steps 3 --seed 4 --recipe {name}")
             .replace("--steps 3 ", "")
             .replace("--warm-steps 60", "");
@@ -145,4 +147,18 @@ fn what_is_carried_survives_a_checkpoint() {
         fs::remove_dir_all(at.join("whole")).unwrap();
         fs::remove_dir_all(at.join("cut")).unwrap();
     }
+}
+
+/// An engine that only waits and is waited for samples what a run without one samples, bit for bit.
+#[test]
+fn the_synchronous_schedule_changes_nothing() {
+    let run = |engine: &str| {
+        let line = format!("train {SIZES} --recipe dapo_full {engine}");
+        let trainer = Trainer::of(&Line::parse_from(line.split_whitespace()).train).unwrap();
+        let mut state = State::new(trainer.config());
+        state.reference = Some(state.weights.clone());
+        let rollouts: Vec<_> = (0..3).map(|_| trainer.rl_step(&mut state, drop).unwrap().rollouts).collect();
+        (rollouts, state.weights, state.adam)
+    };
+    assert!(run("") == run("--async sync --tail 2"));
 }

@@ -9,7 +9,7 @@ use std::fmt::Write;
 use anyhow::Result;
 
 use crate::config::{Config, rows};
-use crate::train::{Record, RlRecord, WarmRecord};
+use crate::train::{EngineRecord, Record, RlRecord, WarmRecord};
 use plot::{BLUE, GREEN, ORANGE, PURPLE, Plot, Series};
 
 pub use study::{markdown as study_markdown, study_html};
@@ -71,6 +71,7 @@ pub fn html(config: &Config, records: &[Record], seconds: &[f64]) -> Result<Stri
         config.measure.problems
     )?;
     page.push_str(&plots(&warm, &rl)?.join("\n"));
+    page.push_str(&engine_plots(&rl)?.join("\n"));
     page.push_str(&routing::plots(&rl)?.join("\n"));
     page.push_str("</section>\n");
     comparison(&mut page, &warm, &rl)?;
@@ -164,6 +165,34 @@ fn plots(warm: &[&WarmRecord], rl: &[&RlRecord]) -> Result<Vec<String>> {
     ];
     plots.extend(critic.transpose()?);
     Ok(plots)
+}
+
+/// The plots of the engine beside the trainer; none without one.
+fn engine_plots(rl: &[&RlRecord]) -> Result<Vec<String>> {
+    let steps: Vec<_> = rl.iter().filter_map(|r| Some((r.step as f64, r.engine.as_ref()?))).collect();
+    if steps.is_empty() {
+        return Ok(Vec::new());
+    }
+    let line = |name, color, f: fn(&EngineRecord) -> f64| {
+        let points = steps.iter().map(|(step, engine)| (*step, f(engine))).collect();
+        Series::Line { name, color, points, dots: false }
+    };
+    let plot = |title, y_label| Plot { title, y_label, y: None, log: false };
+    let x = "RL step";
+    Ok(vec![
+        plot("Engine: throughput so far", "tokens per unit of simulated time")
+            .figure(x, &[line("tokens handed over", BLUE, |e| e.tokens as f64 / e.clock)])?,
+        Plot { y: Some((0.0, 1.0)), ..plot("Engine: room and staleness", "fraction") }.figure(
+            x,
+            &[
+                line("room left empty so far", BLUE, |e| e.idle),
+                line("tokens of an older policy", ORANGE, |e| e.off_policy),
+                line("responses of several policies", GREEN, |e| e.stitched),
+            ],
+        )?,
+        plot("Engine: oldest token of a step", "policy versions")
+            .figure(x, &[line("age", PURPLE, |e| e.oldest as f64)])?,
+    ])
 }
 
 const INKED: plotters::style::RGBColor = plotters::style::RGBColor(55, 60, 70);

@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Result, bail, ensure};
 
+use super::engine::{Asynchronous, OldPolicy, Schedule};
 use super::record::{METRICS, REPORT, TIMINGS};
 use super::state::FILE;
 use crate::config::Config;
@@ -93,9 +94,32 @@ pub struct TrainArgs {
     /// Coefficient of the load-balance loss in the RL phase; needs --routing [default: 0]
     #[arg(long, value_name = "COEF", help_heading = "Routing")]
     pub balance: Option<f32>,
+    /// Sample on an engine beside the trainer, on a simulated clock, by this schedule [default: none]
+    #[arg(long = "async", value_enum, value_name = "SCHEDULE", help_heading = "Engine")]
+    pub schedule: Option<Schedule>,
+    /// Policy versions that a token may be behind; older rollouts are begun again [default: areal 4, others
+    /// any number]
+    #[arg(long, value_name = "VERSIONS", help_heading = "Engine")]
+    pub staleness: Option<u32>,
+    /// Groups that april has in flight, as a multiple of those that a step takes [default: 1.5]
+    #[arg(long, value_name = "TIMES", help_heading = "Engine")]
+    pub over_provision: Option<f64>,
+    /// Tail of the time that a rollout takes: its tokens take exp(SIGMA·normal) units each [default: 1]
+    #[arg(long, value_name = "SIGMA", help_heading = "Engine")]
+    pub tail: Option<f64>,
+    /// Units of simulated time that a step of the trainer takes [default: 100]
+    #[arg(long, value_name = "UNITS", help_heading = "Engine")]
+    pub train_time: Option<f64>,
+    /// The policy whose log-probabilities are the old ones [default: trainer]
+    #[arg(long, value_enum, value_name = "POLICY", help_heading = "Engine")]
+    pub old: Option<OldPolicy>,
     /// Precision that the policy is rounded to for sampling [default: bf16-weights]
     #[arg(long, value_enum, value_name = "PRECISION", help_heading = "Routing")]
     pub rollout_precision: Option<RolloutPrecision>,
+}
+
+fn set<T: Copy>(field: &mut T, value: Option<T>) {
+    *field = value.unwrap_or(*field);
 }
 
 const DEFAULT_TASK: &str = "addition";
@@ -132,9 +156,6 @@ impl TrainArgs {
     }
 
     fn apply(&self, config: &mut Config) -> Result<()> {
-        fn set<T: Copy>(field: &mut T, value: Option<T>) {
-            *field = value.unwrap_or(*field);
-        }
         set(&mut config.seed, self.seed);
         set(&mut config.rl.steps, self.steps);
         set(&mut config.rl.rate, self.rate);
@@ -156,12 +177,40 @@ impl TrainArgs {
             let balance = config.routing.map_or(0.0, |routing| routing.balance);
             config.routing = Some(Routing { mode, balance });
         }
+        if let Some(schedule) =
+            self.schedule.filter(|own| config.asynchronous.map(|e| e.schedule) != Some(*own))
+        {
+            config.asynchronous = Some(Asynchronous::new(schedule));
+        }
+        self.apply_engine(config)?;
         if let Some(coef) = self.balance {
             let Some(routing) = &mut config.routing else {
                 bail!("--balance is {coef}, but there is no --routing: only Lockstep's router has that loss");
             };
             routing.balance = coef;
         }
+        Ok(())
+    }
+
+    fn apply_engine(&self, config: &mut Config) -> Result<()> {
+        let Some(engine) = &mut config.asynchronous else {
+            let given = [
+                ("--staleness", self.staleness.is_some()),
+                ("--over-provision", self.over_provision.is_some()),
+                ("--tail", self.tail.is_some()),
+                ("--train-time", self.train_time.is_some()),
+                ("--old", self.old.is_some()),
+            ];
+            match given.iter().find(|(_, given)| *given) {
+                Some((name, _)) => bail!("{name} needs --async: without an engine nothing is simulated"),
+                None => return Ok(()),
+            }
+        };
+        set(&mut engine.over_provision, self.over_provision);
+        set(&mut engine.tail, self.tail);
+        set(&mut engine.train_time, self.train_time);
+        set(&mut engine.old, self.old);
+        engine.staleness = self.staleness.or(engine.staleness);
         Ok(())
     }
 

@@ -37,6 +37,9 @@ pub struct Response {
     /// Log-probabilities under the policy that generated it, if that is an earlier one; otherwise empty.
     #[serde(with = "bits::floats")]
     pub old: Vec<f32>,
+    /// The policy version that sampled each token, if an engine beside the trainer did; otherwise empty.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub versions: Vec<u64>,
     /// Its routing in the engine, if recorded. Stored responses have none.
     #[serde(skip)]
     pub routed: Option<Record>,
@@ -46,7 +49,7 @@ impl Response {
     /// Wraps a newly sampled response.
     pub fn new(sampled: Sampled, reward: f32) -> Self {
         let Sampled { response, logp, routed } = sampled;
-        Self { tokens: response, logp, reward, old: Vec::new(), routed }
+        Self { tokens: response, logp, reward, old: Vec::new(), versions: Vec::new(), routed }
     }
 }
 

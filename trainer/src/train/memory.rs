@@ -120,6 +120,7 @@ mod tests {
             logp: vec![-0.1 * i as f32],
             reward: *reward,
             old: Vec::new(),
+            versions: Vec::new(),
             routed: None,
         };
         let problem = Problem { prompt: "1+1=".into(), solution: "#2".into(), answer: "2".into() };

@@ -4,6 +4,7 @@ mod abilities;
 mod args;
 mod bits;
 mod columns;
+mod engine;
 mod group;
 mod memory;
 mod record;
@@ -15,6 +16,7 @@ mod trainer;
 
 pub use abilities::{Suits, tasks_markdown};
 pub use args::TrainArgs;
+pub use engine::{Asynchronous, EngineRecord, OldPolicy, Schedule};
 pub use record::{METRICS, Record, RlRecord, WarmRecord, read, read_seconds};
 pub use run::train;
 pub(crate) use screen::say;

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, ensure};
 use serde::{Deserialize, Serialize};
 
+use super::engine::EngineRecord;
 use crate::atomic;
 use crate::routing::Mismatches;
 
@@ -97,6 +98,9 @@ pub struct RlRecord {
     /// Loss of the critic, if there is one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub value_loss: Option<f64>,
+    /// The engine beside the trainer, if the run has one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub engine: Option<EngineRecord>,
     /// Routing differences, if routing is recorded.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub routing: Option<Mismatches>,

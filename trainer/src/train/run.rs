@@ -116,7 +116,7 @@ impl Run {
         let weights: usize = state.weights.iter().map(|w| w.values.len()).sum();
         screen.line(&format!(
             "task {} · recipe {} · seed {} · folder {}\n\
-             model: {} layers, width {}, {} experts (top {}), {weights} weights · Lockstep on {}{}",
+             model: {} layers, width {}, {} experts (top {}), {weights} weights · Lockstep on {}{}{}",
             config.task,
             config.recipe,
             config.seed,
@@ -129,6 +129,9 @@ impl Run {
             config
                 .routing
                 .map_or(String::new(), |routing| format!(" · routing replay: {}", routing.mode.name())),
+            config
+                .asynchronous
+                .map_or(String::new(), |engine| format!(" · simulated engine: {}", engine.schedule.name())),
         ));
         if state.progress.lines() > 0 {
             screen.line(&format!(

@@ -30,7 +30,7 @@ pub(super) struct Generated {
 
 impl Trainer {
     /// The policy as the inference engine holds it: by default every weight rounded to bf16.
-    fn engine(&self, weights: &Weights) -> Result<Model> {
+    pub(super) fn engine(&self, weights: &Weights) -> Result<Model> {
         let engine = match self.config().rollout_precision {
             RolloutPrecision::F32 => Model::frozen(&self.config().model, weights)?,
             _ => Model::frozen(&self.config().model, &round_to_bf16(weights))?,
@@ -43,7 +43,7 @@ impl Trainer {
     }
 
     /// Maximum number of tokens in a response.
-    fn limit(&self) -> usize {
+    pub(super) fn limit(&self) -> usize {
         self.task.longest().1 + 1
     }
 
@@ -74,7 +74,7 @@ impl Trainer {
 
     /// A problem for an RL step. If the recipe prunes solved prompts, it is an unsolved one, unless hardly
     /// any are left.
-    fn unsolved_problem(&self, memory: &Memory, step: u64, row: u64) -> Problem {
+    pub(super) fn unsolved_problem(&self, memory: &Memory, step: u64, row: u64) -> Problem {
         let mut stream = Stream::new(self.config().seed, Phase::RlProblems, step, row);
         let mut draw = || self.task.training(&mut |n| stream.below(n));
         let first = draw();
@@ -91,7 +91,11 @@ impl Trainer {
         let (mut kept, mut alike) = (Vec::new(), Vec::new());
         let (mut rewards, mut constant, mut tokens, mut asked) = (Vec::new(), 0, 0, 0);
         for round in 0..MAX_ROUNDS {
-            let groups = self.sample_groups(state, step, u64::from(round) * rl.prompts as u64)?;
+            let groups = match &self.config().asynchronous {
+                Some(settings) => self.deliver(state, settings, step)?,
+                None => self.sample_groups(state, step, u64::from(round) * rl.prompts as u64)?,
+            };
+            let groups = self.visit(state, groups, step)?;
             let responses = || groups.iter().flat_map(|group| &group.responses);
             rewards.extend(responses().map(|response| f64::from(response.reward)));
             tokens += responses().map(|response| response.tokens.len()).sum::<usize>();
@@ -108,6 +112,9 @@ impl Trainer {
                 break;
             }
         }
+        if let Some(settings) = &self.config().asynchronous {
+            self.meanwhile(state, settings, step)?;
+        }
         // At least one group per minibatch, so that none is empty.
         let missing = rl.minibatches.saturating_sub(kept.len());
         kept.extend(alike.into_iter().take(missing));
@@ -122,41 +129,46 @@ impl Trainer {
 
     /// Samples a group of responses to each prompt of a round; `first` is the index in its step of the
     /// round's first prompt.
-    fn sample_groups(&self, state: &mut State, step: u64, first: u64) -> Result<Vec<Group>> {
+    fn sample_groups(&self, state: &State, step: u64, first: u64) -> Result<Vec<Group>> {
         let (rl, size) = (&self.config().rl, self.group_size());
         let rows = first..first + rl.prompts as u64;
         let problems: Vec<Problem> =
             rows.clone().map(|row| self.unsolved_problem(&state.memory, step, row)).collect();
-        let each: Vec<&Problem> = problems.iter().collect();
-        let greedy = match self.algorithm.asks(Duty::GreedyResponse) {
-            true => self.rewards(&each, &self.greedy(&state.weights, &each)?),
-            false => Vec::new(),
-        };
         let asked: Vec<&Problem> = problems.iter().flat_map(|p| std::iter::repeat_n(p, size)).collect();
         let offset = first * size as u64;
         let sampled = self.rollouts(&state.weights, &asked, Phase::Rollout, step, offset)?;
         let rewards = self.rewards(&asked, &sampled);
         let mut responses = sampled.into_iter().zip(rewards).map(|(s, reward)| Response::new(s, reward));
-        let mut groups = Vec::new();
-        for (i, (row, problem)) in rows.zip(&problems).enumerate() {
-            let mut group = Group {
-                row,
-                problem: problem.clone(),
-                responses: responses.by_ref().take(size).collect(),
-                baseline: greedy.get(i).copied().unwrap_or_else(|| state.memory.value(&problem.prompt)),
-            };
+        let group = |(row, problem): (u64, &Problem)| Group {
+            row,
+            problem: problem.clone(),
+            responses: responses.by_ref().take(size).collect(),
+            baseline: 0.0,
+        };
+        Ok(rows.zip(&problems).map(group).collect())
+    }
+
+    /// Gives new groups their baselines, and remembers about their prompts what the recipe asks for.
+    fn visit(&self, state: &mut State, mut groups: Vec<Group>, step: u64) -> Result<Vec<Group>> {
+        let each: Vec<&Problem> = groups.iter().map(|group| &group.problem).collect();
+        let greedy = match self.algorithm.asks(Duty::GreedyResponse) {
+            true => self.rewards(&each, &self.greedy(&state.weights, &each)?),
+            false => Vec::new(),
+        };
+        for (i, group) in groups.iter_mut().enumerate() {
+            let tracked = || state.memory.value(&group.problem.prompt);
+            group.baseline = greedy.get(i).copied().unwrap_or_else(tracked);
             if self.algorithm.asks(Duty::TrackedValue) || self.algorithm.asks(Duty::PriorValue) {
-                state.memory.visit(&group);
+                state.memory.visit(group);
             }
             if self.algorithm.asks(Duty::PruneSolved) {
                 // An epoch here is one step: prompts are drawn at random, so no pass over all of them ever
                 // ends.
-                state.memory.prune(&group);
+                state.memory.prune(group);
             }
             if self.algorithm.asks(Duty::ReplaySuccesses) {
-                state.memory.replay(&mut group, self.config().seed, step);
+                state.memory.replay(group, self.config().seed, step);
             }
-            groups.push(group);
         }
         Ok(groups)
     }

@@ -7,6 +7,7 @@ use std::path::Path;
 use anyhow::{Context, Result, ensure};
 use serde::{Deserialize, Serialize};
 
+use super::engine::Engine;
 use super::memory::Memory;
 use crate::adamw::AdamW;
 use crate::atomic;
@@ -51,6 +52,8 @@ pub struct State {
     pub previous: Option<Weights>,
     /// Other state that the recipe carries from step to step.
     pub memory: Memory,
+    /// The engine beside the trainer, if the run has one.
+    pub engine: Engine,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -62,6 +65,8 @@ struct Note {
     updates: u64,
     #[serde(default, skip_serializing_if = "Memory::is_empty")]
     memory: Memory,
+    #[serde(default, skip_serializing_if = "Engine::is_new")]
+    engine: Engine,
 }
 
 const FORMAT: u32 = 1;
@@ -77,6 +82,7 @@ impl State {
             reference: None,
             previous: None,
             memory: Memory::default(),
+            engine: Engine::default(),
         }
     }
 
@@ -100,6 +106,7 @@ impl State {
             progress,
             updates: self.adam.updates,
             memory: self.memory.clone(),
+            engine: self.engine.clone(),
         })?)
     }
 
@@ -148,9 +155,9 @@ impl State {
         let reference = if note.progress.warm_done { Some(read("reference")?) } else { None };
         let has_previous = tensors.iter().any(|(name, ..)| file.has(&format!("previous.{name}")));
         let previous = has_previous.then(|| read("previous")).transpose()?;
-        let (progress, memory) = (note.progress, note.memory);
+        let (progress, memory, engine) = (note.progress, note.memory, note.engine);
         let weights = read("weights")?;
-        Ok((note.config, Self { progress, weights, adam, reference, previous, memory }))
+        Ok((note.config, Self { progress, weights, adam, reference, previous, memory, engine }))
     }
 }
 

@@ -246,6 +246,9 @@ impl Trainer {
             step: state.progress.rl_steps,
             ..self.describe(&rollouts, &credit, sampled)?
         };
+        if self.config.asynchronous.is_some() {
+            record.engine = Some(self.engine_record(&state.engine, &rollouts, &responses, index)?);
+        }
         let mut trace = None;
         if mode.is_some() {
             let [gap_old, gap_update] = self.algorithm.gaps(&rollouts)?;

@@ -1,0 +1,321 @@
+//! The engine at work for a trainer: what it begins, samples and hands over.
+
+use anyhow::{Context, Result};
+use lockstep::RolloutsBuf;
+use lockstep::schedule::april_order;
+use lockstep::schedules::april::fresh;
+use lockstep::schedules::staleness::{Areal, roll_admits};
+
+use super::clock::{Flight, Member, pace};
+use super::{Asynchronous, Engine, EngineRecord, OldPolicy, Schedule};
+use crate::model::Weights;
+use crate::policy::{Sampled, sample_up_to};
+use crate::random::{Phase, Stream};
+use crate::task::Problem;
+use crate::train::group::{Group, Response};
+use crate::train::state::State;
+use crate::train::trainer::Trainer;
+
+impl Trainer {
+    /// Responses that the engine has room for.
+    fn slots(&self) -> usize {
+        self.config().rl.prompts * self.group_size()
+    }
+
+    /// Takes a round's groups from the engine, which works on until they are there.
+    pub(in crate::train) fn deliver(
+        &self,
+        state: &mut State,
+        settings: &Asynchronous,
+        step: u64,
+    ) -> Result<Vec<Group>> {
+        let wanted = self.config().rl.prompts;
+        if state.engine.flights.iter().any(|flight| flight.version != Some(step)) {
+            state.engine.stop();
+        }
+        if let Some(versions) = settings.staleness {
+            // The bound is finite and at least 0, so that there is no error.
+            let admits = |version| matches!(roll_admits(version, step, versions.into()), Ok(true));
+            state.engine.throw_away(admits);
+        }
+        loop {
+            self.begin(state, settings, step, step)?;
+            if state.engine.done.len() >= wanted {
+                break;
+            }
+            state.engine.advance(self.slots(), f64::INFINITY);
+        }
+        if settings.schedule == Schedule::April {
+            state.engine.stop();
+        }
+        let mut flights: Vec<Flight> = state.engine.done.drain(..wanted).collect();
+        // In the order in which they were begun: what is learnt from first must not be what is short.
+        flights.sort_unstable_by_key(|flight| (flight.step, flight.row));
+        let asked: Vec<&Problem> =
+            flights.iter().flat_map(|flight| flight.members.iter().map(|_| &flight.problem)).collect();
+        let sampled = |member: &Member| Sampled {
+            response: member.tokens.clone(),
+            logp: member.logp.clone(),
+            routed: None,
+        };
+        let responses: Vec<Sampled> =
+            flights.iter().flat_map(|flight| &flight.members).map(sampled).collect();
+        let mut rewards = self.rewards(&asked, &responses).into_iter();
+        let group = |flight: Flight| {
+            let response = |member: Member| {
+                let old = if settings.old == OldPolicy::Engine { member.logp.clone() } else { Vec::new() };
+                let Member { tokens, logp, versions, .. } = member;
+                state.engine.tokens += tokens.len() as u64;
+                let reward = rewards.next().unwrap_or_default();
+                Response { tokens, logp, reward, old, versions, routed: None }
+            };
+            let Flight { row, problem, members, .. } = flight;
+            Group { row, problem, responses: members.into_iter().map(response).collect(), baseline: 0.0 }
+        };
+        Ok(flights.into_iter().map(group).collect())
+    }
+
+    /// Lets the engine go on, or sleep, while the trainer trains.
+    pub(in crate::train) fn meanwhile(
+        &self,
+        state: &mut State,
+        settings: &Asynchronous,
+        step: u64,
+    ) -> Result<()> {
+        if settings.schedule != Schedule::Areal {
+            state.engine.sleep(settings.train_time);
+            return Ok(());
+        }
+        let until = state.engine.clock + settings.train_time;
+        loop {
+            self.begin(state, settings, step, step + 1)?;
+            if !state.engine.advance(self.slots(), until) {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Begins as many groups as the schedule allows after `batches` batches, and samples what has no tokens
+    /// under the weights of this step.
+    fn begin(&self, state: &mut State, settings: &Asynchronous, step: u64, batches: u64) -> Result<()> {
+        let wanted = self.config().rl.prompts as u32;
+        let (running, done) = (state.engine.flights.len(), state.engine.done.len());
+        let new = match settings.schedule {
+            Schedule::Sync if running == 0 => fresh(wanted, done as u32),
+            Schedule::Sync => 0,
+            Schedule::April => {
+                let in_flight = (f64::from(wanted) * settings.over_provision).ceil() as u32;
+                fresh(in_flight, (running + done) as u32)
+            }
+            Schedule::Areal => {
+                let areal = Areal {
+                    max_concurrent: wanted,
+                    max_staleness: settings.staleness.unwrap_or(0),
+                    batch: wanted,
+                };
+                let accepted = areal.recovered(batches) + done as u64;
+                areal.capacity(step, running as u64, accepted).max(0) as u32
+            }
+        };
+        let size = self.group_size();
+        for _ in 0..new {
+            let [version, number] = state.engine.begun;
+            let row = if version == step { number } else { 0 };
+            state.engine.begun = [step, row + 1];
+            let member = |i| {
+                Member::new(
+                    state.engine.work,
+                    pace(self.config().seed, step, row * size as u64 + i, settings.tail),
+                )
+            };
+            let members = (0..size as u64).map(member).collect();
+            let problem = self.unsolved_problem(&state.memory, step, row);
+            state.engine.flights.push(Flight { step, row, version: None, problem, members });
+        }
+        let State { engine, weights, .. } = state;
+        self.sample_flights(&mut engine.flights, weights, step)
+    }
+
+    /// Samples the rest of every response that has no version yet, the oldest ones first.
+    fn sample_flights(&self, flights: &mut Vec<Flight>, weights: &Weights, step: u64) -> Result<()> {
+        if flights.iter().all(|flight| flight.version.is_some()) {
+            return Ok(());
+        }
+        let starts: Vec<u32> = flights.iter().map(|f| f.oldest().unwrap_or(step) as u32).collect();
+        let order = april_order(&starts)?;
+        let mut unsorted: Vec<Option<Flight>> = std::mem::take(flights).into_iter().map(Some).collect();
+        flights.extend(order.into_iter().filter_map(|index| unsorted[index as usize].take()));
+        let (limit, size, seed) = (self.limit(), self.group_size() as u64, self.config().seed);
+        let (mut open, mut asked, mut limits, mut names) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+        for flight in flights.iter_mut().filter(|flight| flight.version.is_none()) {
+            flight.version = Some(step);
+            let prompt = self.vocab.encode(&flight.problem.prompt)?;
+            for (i, member) in (0..).zip(&mut flight.members).filter(|(_, member)| member.is_open(limit)) {
+                asked.push([&prompt[..], &member.tokens].concat());
+                limits.push(limit - member.tokens.len());
+                names.push((flight.step, flight.row * size + i, member.tokens.len()));
+                open.push(member);
+            }
+        }
+        let stream = |row: u64| {
+            let (begun, name, skip) = names[row as usize];
+            let mut stream = Stream::new(seed, Phase::Rollout, begun, name);
+            (0..skip).for_each(|_| _ = stream.unit());
+            stream
+        };
+        let sampled = sample_up_to(&self.engine(weights)?, &asked, &limits, stream)?;
+        for (member, sampled) in open.into_iter().zip(sampled) {
+            member.versions.extend(sampled.response.iter().map(|_| step));
+            member.tokens.extend(sampled.response);
+            member.logp.extend(sampled.logp);
+        }
+        Ok(())
+    }
+
+    /// The engine's numbers after a step that learnt from these responses at version `step`.
+    pub(in crate::train) fn engine_record(
+        &self,
+        engine: &Engine,
+        rollouts: &RolloutsBuf,
+        responses: &[&Response],
+        step: u64,
+    ) -> Result<EngineRecord> {
+        let versions: Vec<i32> =
+            responses.iter().flat_map(|response| &response.versions).map(|version| *version as i32).collect();
+        let found = self.algorithm.staleness(rollouts, &versions, step as i32)?;
+        let oldest = found.start_version.iter().min().context("a step without responses")?;
+        let many = responses.len() as f64;
+        let stitched = responses.iter().filter(|r| r.versions.first() != r.versions.last()).count();
+        Ok(EngineRecord {
+            clock: engine.clock,
+            tokens: engine.tokens,
+            thrown: engine.thrown,
+            idle: 1.0 - engine.busy / engine.clock,
+            waiting: (engine.flights.len() + engine.done.len()) as u64,
+            off_policy: found.off_policy_fraction,
+            stitched: stitched as f64 / many,
+            oldest: step.saturating_sub(*oldest as u64),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::Config;
+    use crate::model::round_to_bf16;
+    use crate::policy::{Sequence, log_probs};
+    use crate::task::Task;
+
+    fn trainer(settings: Asynchronous) -> Trainer {
+        let task = Task::named("addition:2").unwrap();
+        let mut config = Config::new("addition:2", &task, "grpo").unwrap();
+        (config.model.layers, config.model.width, config.model.hidden, config.model.experts) = (1, 16, 8, 2);
+        (config.rl.prompts, config.rl.group) = (6, 3);
+        config.asynchronous = Some(settings);
+        Trainer::new(config, task, "cpu").unwrap()
+    }
+
+    /// Policies that have nothing in common: a token's log-probability says which one sampled it.
+    fn weights(trainer: &Trainer, step: u64) -> Weights {
+        trainer.config().model.init(100 + step)
+    }
+
+    /// The groups of each step.
+    fn delivered(settings: Asynchronous, steps: u64) -> (Trainer, State, Vec<Vec<Group>>) {
+        let trainer = trainer(settings);
+        let mut state = State::new(trainer.config());
+        let mut step = |step| {
+            state.weights = weights(&trainer, step);
+            let groups = trainer.deliver(&mut state, &settings, step).unwrap();
+            trainer.meanwhile(&mut state, &settings, step).unwrap();
+            groups
+        };
+        let groups = (0..steps).map(&mut step).collect();
+        (trainer, state, groups)
+    }
+
+    fn responses(groups: &[Group]) -> impl Iterator<Item = (&Group, &Response)> {
+        groups.iter().flat_map(|group| group.responses.iter().map(move |response| (group, response)))
+    }
+
+    #[test]
+    fn every_token_has_the_version_that_sampled_it() {
+        for schedule in [Schedule::April, Schedule::Areal] {
+            let settings = Asynchronous { train_time: 20.0, ..Asynchronous::new(schedule) };
+            let (trainer, _, steps) = delivered(settings, 6);
+            let mut stitched = 0;
+            for (step, groups) in (0..).zip(&steps) {
+                assert_eq!(groups.len(), 6);
+                for (group, response) in responses(groups) {
+                    let versions = &response.versions;
+                    assert!(versions.is_sorted() && versions.iter().all(|version| *version <= step));
+                    stitched += usize::from(versions.first() != versions.last());
+                    let prompt = trainer.vocab.encode(&group.problem.prompt).unwrap();
+                    let sequence = Sequence { prompt, response: response.tokens.clone() };
+                    for version in 0..=step {
+                        let policy = round_to_bf16(&weights(&trainer, version));
+                        let shape = &trainer.config().model;
+                        let logp = log_probs(shape, &policy, std::slice::from_ref(&sequence)).unwrap();
+                        for (t, (engine, own)) in response.logp.iter().zip(&logp).enumerate() {
+                            let same = (engine - own).abs() < 1e-4;
+                            assert!(same || versions[t] != version, "token {t} of step {step}");
+                        }
+                    }
+                }
+            }
+            assert!(stitched >= 5, "{schedule:?}: {stitched}");
+        }
+    }
+
+    #[test]
+    fn nothing_is_older_than_the_bound() {
+        for (schedule, staleness) in [(Schedule::Areal, 0), (Schedule::Areal, 2), (Schedule::April, 1)] {
+            let settings = Asynchronous {
+                staleness: Some(staleness),
+                train_time: 20.0,
+                tail: 1.5,
+                ..Asynchronous::new(schedule)
+            };
+            let (_, state, steps) = delivered(settings, 8);
+            let age = |(step, groups): (u64, &Vec<Group>)| {
+                responses(groups).flat_map(|(_, r)| r.versions.clone()).map(|v| step - v).max().unwrap()
+            };
+            let oldest = (0..).zip(&steps).map(age).max().unwrap();
+            assert_eq!(oldest, u64::from(staleness), "{schedule:?}");
+            assert_eq!(state.engine.thrown > 0, staleness > 0, "{schedule:?} {staleness}");
+        }
+    }
+
+    /// What is under way is in the checkpoint, with every bit.
+    #[test]
+    fn the_engine_survives_a_checkpoint() {
+        let settings = Asynchronous::new(Schedule::Areal);
+        let (trainer, mut state, _) = delivered(settings, 3);
+        assert!(!state.engine.flights.is_empty());
+        let bytes = state.to_bytes(trainer.config()).unwrap();
+        let (_, mut again) = State::from_bytes(&bytes).unwrap();
+        assert_eq!(again, state);
+        for step in 3..5 {
+            for state in [&mut state, &mut again] {
+                state.weights = weights(&trainer, step);
+            }
+            let groups = trainer.deliver(&mut state, &settings, step).unwrap();
+            assert_eq!(trainer.deliver(&mut again, &settings, step).unwrap(), groups);
+        }
+    }
+
+    /// A fuller engine wastes less: AReaL's and APRIL's schedules hand over more tokens in the same time, the
+    /// more so the longer the tail.
+    #[test]
+    fn overlapping_and_stopping_pay() {
+        let rate = |schedule, tail| {
+            let (_, state, _) = delivered(Asynchronous { tail, ..Asynchronous::new(schedule) }, 8);
+            state.engine.tokens as f64 / state.engine.clock
+        };
+        for schedule in [Schedule::April, Schedule::Areal] {
+            let gain = |tail| rate(schedule, tail) / rate(Schedule::Sync, tail);
+            assert!(gain(1.5) > gain(0.5) && gain(1.5) > 1.2, "{schedule:?} {} {}", gain(1.5), gain(0.5));
+        }
+    }
+}

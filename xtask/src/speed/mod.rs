@@ -66,7 +66,7 @@ fn elements(op: &str, entry: &str, trip: &Trip, width: u32) -> u32 {
         return 0;
     }
     let of_lane = trip.loads / loads.max(1);
-    if loads == 0 || trip.loads % loads != 0 || trip.stores != of_lane * stores {
+    if loads == 0 || !trip.loads.is_multiple_of(loads) || trip.stores != of_lane * stores {
         return 0;
     }
     of_lane * if BLOCKS.contains(&entry) { 32 } else { width }

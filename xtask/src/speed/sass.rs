@@ -197,7 +197,7 @@ fn unit(base: &str) -> Result<Unit> {
         "DADD" | "DMUL" | "DFMA" | "DSETP" => Unit::Double,
         "F2F" | "F2I" | "I2F" | "MUFU" | "FCHK" | "POPC" | "FLO" | "BREV" => Unit::Quarter,
         "SHFL" => Unit::Shuffle,
-        "LDG" | "STG" | "LD" | "ST" | "LDC" => Unit::Memory,
+        "LDG" | "STG" | "LD" | "ST" | "LDC" | "LDL" | "STL" => Unit::Memory,
         "ULDC" | "UMOV" | "UIADD3" | "UISETP" | "USEL" | "USHF" | "UIMAD" | "ULEA" | "ULOP3" | "UPLOP3"
         | "UP2UR" | "UFLO" | "R2UR" | "S2UR" | "S2R" | "VOTEU" => Unit::Scalar,
         "BRA" | "BRX" | "BRXU" | "BSSY" | "BSYNC" | "BREAK" | "CALL" | "RET" | "EXIT" | "NOP"

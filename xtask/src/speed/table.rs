@@ -194,6 +194,9 @@ of the bandwidth of a copy, as the model of
     text
 }
 
+/// A number that may only fall, if it is known.
+type Measure<'a> = &'a dyn Fn(&Side) -> Option<f64>;
+
 /// Where a kernel got slower than the committed table has it: more instructions or ALU operations an
 /// element, more round trips a trip, a smaller share. A kernel whose cost an element is no longer known
 /// counts as slower.
@@ -209,7 +212,7 @@ pub fn worse(old: &[Row], new: &[Row]) -> Vec<Fault> {
             let alu = |side: &Side| side.of_element(side.trip.alu, machine);
             let share = |side: &Side| side.share(row.bytes, machine).map(|share| -f64::from(share));
             let trips = |side: &Side| (side.elements > 0).then_some(f64::from(side.trip.round_trips));
-            let measures: [(&str, &dyn Fn(&Side) -> Option<f64>); 4] = [
+            let measures: [(&str, Measure<'_>); 4] = [
                 ("instructions an element", &all),
                 ("ALU operations an element", &alu),
                 ("round trips to memory", &trips),

@@ -25,7 +25,7 @@ pub struct Machine {
     /// Lanes of a warp or wave.
     pub width: f64,
     /// Lanes a cycle and processor that begin an instruction: of any kind, and of the units in the order of
-    /// [`Machine::busiest`].
+    /// `busiest`.
     pub lanes: [f64; 6],
     /// Whether one unit executes all arithmetic, so that times add up.
     pub one_unit: bool,

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 
 /// The entry points of a cubin with its disassembly.
 ///
-/// Errors: a jump whose targets are not known; an instruction that [`unit`] does not know.
+/// Errors: a jump whose targets are not known; an instruction whose unit is not known.
 pub fn parse(text: &str, cubin: &[u8]) -> Result<Vec<Code>> {
     let file = object::read::elf::ElfFile64::<object::LittleEndian>::parse(cubin).context("not a cubin")?;
     let mut codes = Vec::new();

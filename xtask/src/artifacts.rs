@@ -3,12 +3,14 @@
 use crate::code_object::{self, Kernel};
 use crate::device::{self, GFX942, PTX};
 use crate::resources::{self, PROCESSORS, Row};
-use crate::toolchain::{Toolchain, Versions};
+use crate::speed::{self, sass};
+use crate::toolchain::{Toolchain, Versions, output};
 use crate::{Fault, gfx942, ir, ptx, same_entries, workspace};
 use anyhow::{Context, Result, bail};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 /// The build artifacts, in memory.
 #[derive(Clone, Debug)]
@@ -23,6 +25,10 @@ pub struct Artifacts {
     pub resources: String,
     /// `resources.md`.
     pub tables: String,
+    /// `speed.csv`.
+    pub speed: String,
+    /// `speed.md`.
+    pub costs: String,
     /// `toolchain.toml`.
     pub record: String,
 }
@@ -36,12 +42,14 @@ pub struct Record {
     pub flags: BTreeMap<String, String>,
 }
 
-const FILES: [&str; 6] = [
+const FILES: [&str; 8] = [
     "lockstep.ptx",
     "lockstep.gfx942.co",
     "lockstep.gfx942.lst",
     "resources.csv",
     "resources.md",
+    "speed.csv",
+    "speed.md",
     "toolchain.toml",
 ];
 
@@ -51,14 +59,16 @@ pub fn folder(root: &Path) -> PathBuf {
 }
 
 impl Artifacts {
-    fn files(&self) -> [(&'static str, &[u8]); 6] {
-        let Artifacts { ptx, object, listing, resources, tables, record } = self;
+    fn files(&self) -> [(&'static str, &[u8]); 8] {
+        let Artifacts { ptx, object, listing, resources, tables, speed, costs, record } = self;
         let bytes = [
             ptx.as_bytes(),
             object,
             listing.as_bytes(),
             resources.as_bytes(),
             tables.as_bytes(),
+            speed.as_bytes(),
+            costs.as_bytes(),
             record.as_bytes(),
         ];
         std::array::from_fn(|i| (FILES[i], bytes[i]))
@@ -77,7 +87,9 @@ impl Artifacts {
             listing: text(FILES[2])?,
             resources: text(FILES[3])?,
             tables: text(FILES[4])?,
-            record: text(FILES[5])?,
+            speed: text(FILES[5])?,
+            costs: text(FILES[6])?,
+            record: text(FILES[7])?,
         })
     }
 
@@ -87,6 +99,7 @@ impl Artifacts {
         let kernels = code_object::kernels(&self.object)?;
         let modules = ptx::parse(&self.ptx)?;
         let listed = gfx942::parse(&self.listing)?;
+        let costs = speed::from_csv(&self.speed)?;
 
         let mut faults = Vec::new();
         let of = |kernels: &BTreeMap<String, Kernel>| kernels.keys().cloned().collect::<Vec<_>>();
@@ -95,6 +108,7 @@ impl Artifacts {
             ("code object", of(&kernels)),
             ("listing", listed.iter().map(|function| function.name.clone()).collect()),
             ("resource table", rows.iter().map(|row| row.entry.clone()).collect()),
+            ("speed table", costs.iter().map(|row| row.entry.clone()).collect()),
         ] {
             faults.extend(same_entries(what, &found.iter().map(String::as_str).collect::<Vec<_>>()));
         }
@@ -103,6 +117,7 @@ impl Artifacts {
         faults.extend(ptx::check(&modules));
         faults.extend(gfx942::check(&listed));
         faults.extend(agree(&rows, &kernels, &modules.fused(), &gfx942::fused(&listed)));
+        faults.extend(speed::agree(&costs, &rows, &speed::codes(&listed)?)?);
         Ok(faults)
     }
 }
@@ -149,6 +164,10 @@ pub fn build(tools: &Toolchain, root: &Path, target: &Path) -> Result<Artifacts>
         println!("ptxas: {} kernels for {processor}", kernels.len());
     }
 
+    let cubin = scratch.path().join(format!("{}.cubin", speed::PROCESSOR));
+    let disassembled = output(Command::new(&tools.nvdisasm).args(["-c", "-ndf"]).arg(&cubin))?;
+    let sass = sass::parse(&disassembled, &std::fs::read(&cubin)?)?;
+
     let object = GFX942.build(tools, root, target)?;
     let linked = scratch.path().join("lockstep.gfx942.co");
     device::link(tools, &object.path, &linked)?;
@@ -159,6 +178,7 @@ pub fn build(tools: &Toolchain, root: &Path, target: &Path) -> Result<Artifacts>
     faults.extend(ir::check(&object.ir));
     let kernels = code_object::kernels(&linked)?;
     let rows = resources::table(&assembled, &kernels, &ir::fused(&built.ir), &ir::fused(&object.ir))?;
+    let costs = speed::table(&sass, &speed::codes(&gfx942::parse(&listing)?)?, &rows)?;
     let flags = [
         (FILES[0], PTX.flags()),
         (FILES[1], format!("{}; ld.lld {}", GFX942.flags(), device::LINK)),
@@ -171,6 +191,8 @@ pub fn build(tools: &Toolchain, root: &Path, target: &Path) -> Result<Artifacts>
         listing,
         resources: resources::csv(&rows),
         tables: resources::markdown(&rows),
+        speed: speed::csv(&costs),
+        costs: speed::markdown(&costs),
         record: format!(
             "# Written by `cargo xtask artifacts`: what made the files beside it.\n\n{}",
             toml::to_string(&record)?
@@ -188,12 +210,34 @@ pub fn build(tools: &Toolchain, root: &Path, target: &Path) -> Result<Artifacts>
     Ok(artifacts)
 }
 
-/// Runs the command.
-pub fn run(root: &Path, check: bool) -> Result<()> {
+/// Runs the command. `slower`: kernels may get slower than the committed table has them.
+pub fn run(root: &Path, check: bool, slower: bool) -> Result<()> {
     let tools = Toolchain::find()?;
     let target = workspace(root)?.target_directory.join("device").into_std_path_buf();
     let built = build(&tools, root, &target)?;
-    if check { compare(&folder(root), &built) } else { write(&folder(root), &built) }
+    if check {
+        return compare(&folder(root), &built);
+    }
+    if !slower {
+        fast_enough(&folder(root), &built)?;
+    }
+    write(&folder(root), &built)
+}
+
+/// Errors: a kernel is slower than the committed table has it. Another toolchain counts differently.
+fn fast_enough(folder: &Path, built: &Artifacts) -> Result<()> {
+    let Ok(committed) = Artifacts::read(folder) else { return Ok(()) };
+    if toml::from_str::<Record>(&committed.record)?.versions
+        != toml::from_str::<Record>(&built.record)?.versions
+    {
+        return Ok(());
+    }
+    let faults = speed::worse(&speed::from_csv(&committed.speed)?, &speed::from_csv(&built.speed)?);
+    if !faults.is_empty() {
+        let list: Vec<String> = faults.iter().map(|fault| format!("  {fault}")).collect();
+        bail!("slower than {}:\n{}\n`--slower` writes it all the same", FILES[5], list.join("\n"));
+    }
+    Ok(())
 }
 
 fn write(folder: &Path, built: &Artifacts) -> Result<()> {
@@ -234,6 +278,7 @@ fn compare(folder: &Path, built: &Artifacts) -> Result<()> {
         );
         return Ok(());
     }
+    fast_enough(folder, built)?;
     if !differences.is_empty() {
         bail!(
             "the committed artifacts are not what this source and toolchain give:\n{}\n\
@@ -268,6 +313,8 @@ mod tests {
             listing: String::new(),
             resources: String::new(),
             tables: String::new(),
+            speed: String::new(),
+            costs: String::new(),
             record: toml::to_string(&record)?,
         })
     }
@@ -289,15 +336,15 @@ mod tests {
         };
         assert_eq!(
             named(&artifacts("13.5", "-O3", "mul.rn.f32")?),
-            [true, false, false, false, false, false]
+            [true, false, false, false, false, false, false, false]
         );
         assert_eq!(
             named(&artifacts("13.5", "-O2", "add.rn.f32")?),
-            [false, false, false, false, false, true]
+            [false, false, false, false, false, false, false, true]
         );
         let mut object = artifacts("13.5", "-O3", "add.rn.f32")?;
         object.object.push(0);
-        assert_eq!(named(&object), [false, true, false, false, false, false]);
+        assert_eq!(named(&object), [false, true, false, false, false, false, false, false]);
         Ok(())
     }
 }

@@ -1,7 +1,7 @@
 //! Lockstep's own tools, as a library, so that the checks are tested and run in an ordinary `cargo test`.
 //!
 //! `cargo xtask artifacts` builds the GPU code ([`device`], with the tools that [`toolchain`] finds), reads
-//! the results ([`ptx`], [`gfx942`], [`resources`]) and writes them to `kernels/artifacts`;
+//! the results ([`ptx`], [`gfx942`], [`resources`], [`speed`]) and writes them to `kernels/artifacts`;
 //! `cargo xtask layers` holds the workspace to its [`layers`]; `cargo xtask divisions` keeps `/` out of
 //! kernels ([`divisions`]); `cargo xtask width` keeps lines short ([`width`]); `cargo xtask links` finds
 //! references to files that do not exist ([`links`]); `cargo xtask emulate` runs programs on emulated GPUs
@@ -20,6 +20,7 @@ pub mod links;
 pub mod mutants;
 pub mod ptx;
 pub mod resources;
+pub mod speed;
 pub mod toolchain;
 pub mod traffic;
 pub mod width;

@@ -21,6 +21,9 @@ enum Command {
         /// only report it for another toolchain
         #[arg(long)]
         check: bool,
+        /// Write it although a kernel is slower than the committed speed table has it
+        #[arg(long)]
+        slower: bool,
     },
     /// Fail if a folder uses one that the table in xtask/src/layers.rs does not allow it
     Layers,
@@ -50,7 +53,7 @@ fn main() -> ExitCode {
     let done = || -> Result<()> {
         let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..").canonicalize()?;
         match Arguments::parse().command {
-            Command::Artifacts { check } => xtask::artifacts::run(&root, check),
+            Command::Artifacts { check, slower } => xtask::artifacts::run(&root, check, slower),
             Command::Layers => xtask::layers::run(&root),
             Command::Divisions => xtask::divisions::run(&root),
             Command::Width => xtask::width::run(&root),

@@ -19,6 +19,8 @@ pub struct Toolchain {
     pub objdump: PathBuf,
     /// NVIDIA's assembler.
     pub ptxas: PathBuf,
+    /// NVIDIA's disassembler.
+    pub nvdisasm: PathBuf,
 }
 
 /// Versions of the tools, as recorded with the artifacts.
@@ -32,6 +34,8 @@ pub struct Versions {
     pub objdump: String,
     /// Counts registers.
     pub ptxas: String,
+    /// Shows what it assembled.
+    pub nvdisasm: String,
 }
 
 const TARGETS: [&str; 2] = ["nvptx64-nvidia-cuda", "amdgcn-amd-amdhsa"];
@@ -49,6 +53,10 @@ const HELP_PTXAS: &str = "NVIDIA's assembler ptxas, 13 or later (it needs no GPU
       python3 -m pip install nvidia-cuda-nvcc
       or unpack that wheel anywhere and set LOCKSTEP_PTXAS to its nvidia/cu13/bin/ptxas; the CUDA toolkit's \
       does too, in PATH";
+const HELP_NVDISASM: &str = "NVIDIA's disassembler nvdisasm, of the same version (it needs no GPU):
+      python3 -m pip install nvidia-cuda-nvdisasm
+      or unpack that wheel anywhere and set LOCKSTEP_NVDISASM to its nvidia/cu13/bin/nvdisasm; the CUDA \
+      toolkit's does too, in PATH";
 
 impl Toolchain {
     /// Finds the tools: in the environment first, then in PATH, then where Debian and pip install them. The
@@ -64,11 +72,13 @@ impl Toolchain {
         let rustc = need(compilers().into_iter().find(|rustc| builds_for_gpus(rustc)), HELP_RUSTC);
         let lld = need(tool("LOCKSTEP_LLD", &["ld.lld-19", "ld.lld"]), HELP_LLD);
         let objdump = need(tool("LOCKSTEP_OBJDUMP", &["llvm-objdump-19", "llvm-objdump"]), HELP_OBJDUMP);
-        let ptxas = need(tool("LOCKSTEP_PTXAS", &["ptxas"]).or_else(ptxas_of_pip), HELP_PTXAS);
+        let ptxas = need(tool("LOCKSTEP_PTXAS", &["ptxas"]).or_else(|| of_pip("ptxas")), HELP_PTXAS);
+        let nvdisasm = tool("LOCKSTEP_NVDISASM", &["nvdisasm"]).or_else(|| of_pip("nvdisasm"));
+        let nvdisasm = need(nvdisasm, HELP_NVDISASM);
         if !missing.is_empty() {
             bail!("the artifacts cannot be built here; missing:\n{}", missing.join("\n"));
         }
-        Ok(Toolchain { cargo: rustc.with_file_name("cargo"), rustc, lld, objdump, ptxas })
+        Ok(Toolchain { cargo: rustc.with_file_name("cargo"), rustc, lld, objdump, ptxas, nvdisasm })
     }
 
     /// The tools' versions.
@@ -83,6 +93,7 @@ impl Toolchain {
             lld: line(&self.lld, "LLD")?,
             objdump: line(&self.objdump, "LLVM version")?,
             ptxas: line(&self.ptxas, "Cuda compilation tools")?,
+            nvdisasm: line(&self.nvdisasm, "Cuda compilation tools")?,
         })
     }
 }
@@ -126,10 +137,10 @@ fn tool(variable: &str, names: &[&str]) -> Option<PathBuf> {
         .find(|path| path.is_file())
 }
 
-/// The `ptxas` that `pip install nvidia-cuda-nvcc` installed.
-fn ptxas_of_pip() -> Option<PathBuf> {
-    let list = "import sysconfig, pathlib; site = pathlib.Path(sysconfig.get_path('purelib'));
-print(*site.glob('nvidia/*/bin/ptxas'), sep='\\n')";
-    let paths = output(Command::new("python3").args(["-c", list])).ok()?;
+/// A tool that `pip install nvidia-cuda-…` installed.
+fn of_pip(tool: &str) -> Option<PathBuf> {
+    let list = "import sys, sysconfig, pathlib; site = pathlib.Path(sysconfig.get_path('purelib'));
+print(*site.glob('nvidia/*/bin/' + sys.argv[1]), sep='\\n')";
+    let paths = output(Command::new("python3").args(["-c", list, tool])).ok()?;
     paths.lines().map(PathBuf::from).find(|path| path.is_file())
 }

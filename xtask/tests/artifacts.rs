@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 use std::path::Path;
 use xtask::artifacts::{Artifacts, folder};
-use xtask::{Fault, code_object, entries, gfx942, ptx, resources};
+use xtask::{Fault, code_object, entries, gfx942, ptx, resources, speed};
 
 fn committed() -> Artifacts {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
@@ -60,8 +60,9 @@ fn a_kernel_too_few_or_too_many_is_seen() {
         artifacts.ptx = good.ptx.replace(&format!(".entry {entry}("), &format!(".entry {other}("));
         artifacts.listing = good.listing.replace(&format!("<{entry}>:"), &format!("<{other}>:"));
         artifacts.resources = good.resources.replace(&format!(",{entry},"), &format!(",{other},"));
+        artifacts.speed = good.speed.replace(&format!(",{entry},"), &format!(",{other},"));
         let faults = artifacts.faults().expect("artifacts that can be read");
-        for of in ["PTX", "listing", "resource table"] {
+        for of in ["PTX", "listing", "resource table", "speed table"] {
             assert_eq!(faults.iter().filter(|fault| fault.what.ends_with(of)).count(), 2, "{of}: {faults:?}");
         }
     }
@@ -148,15 +149,60 @@ fn a_table_of_other_artifacts_is_seen() {
     let rows = resources::from_csv(&good.resources).expect("a table");
     assert_eq!(resources::markdown(&rows), good.tables);
     assert_eq!(resources::csv(&rows), good.resources);
+    let rows = speed::from_csv(&good.speed).expect("a table");
+    assert_eq!(speed::markdown(&rows), good.costs);
+    assert_eq!(speed::csv(&rows), good.speed);
 }
 
 #[test]
 fn nothing_in_them_tells_where_they_were_built() {
-    let Artifacts { ptx, object, listing, resources, tables, record } = committed();
+    let Artifacts { ptx, object, listing, resources, tables, speed, costs, record } = committed();
     let object = String::from_utf8_lossy(&object).into_owned();
-    for text in [ptx, object, listing, resources, tables, record] {
+    for text in [ptx, object, listing, resources, tables, speed, costs, record] {
         for path in ["/work", "/home", "/root", "/tmp", "/usr", "/build", ".cargo", ".rs:"] {
             assert!(!text.contains(path), "{path}");
         }
     }
+}
+
+#[test]
+fn the_cost_of_every_hot_kernel_is_known() {
+    let rows = speed::from_csv(&committed().speed).expect("a table");
+    let hot = ["policy_loss_", "kl_", "logits_", "gae", "vtrace", "whiten", "row_moments", "value_loss"];
+    let mut seen = 0;
+    for row in rows.iter().filter(|row| hot.iter().any(|name| row.entry.starts_with(name))) {
+        assert!(row.cuda.elements > 0 && row.rocm.elements > 0, "{}: {row:?}", row.entry);
+        seen += 1;
+    }
+    assert!(seen >= 79, "{seen} hot kernels");
+}
+
+#[test]
+fn a_kernel_that_got_slower_is_seen() {
+    let good = committed();
+    // In every loop that stores, an instruction more, and one that waits.
+    for (what, measure) in [
+        ("	v_add_u32_e32 v1, v1, v1", "instructions an element"),
+        ("	global_load_dword v255, v[0:1], off\n	v_add_u32_e32 v255, v255, v255", "unknown"),
+    ] {
+        let listing = planted(&good.listing, what, |line| line.contains("global_store"));
+        let listed = gfx942::parse(&listing).expect("a listing");
+        let codes = speed::codes(&listed).expect("code");
+        let old = speed::from_csv(&good.speed).expect("a table");
+        let resources = resources::from_csv(&good.resources).expect("a table");
+        let faults = speed::agree(&old, &resources, &codes).expect("code");
+        assert!(named(&faults).len() >= 79, "{faults:?}");
+        let mut new = old.clone();
+        for row in &mut new {
+            let code = codes.iter().find(|code| code.name == row.entry).expect("its code");
+            let side = speed::measure(code, &row.op, 64).expect("loops");
+            row.rocm = speed::Side { registers: row.rocm.registers, warps: row.rocm.warps, ..side };
+        }
+        let faults = speed::worse(&old, &new);
+        let slower =
+            |entry: &str| faults.iter().any(|fault| fault.entry == entry && fault.what.contains(measure));
+        assert!(slower("policy_loss_ppo") && slower("kl_k3") && slower("gae"), "{what}: {faults:?}");
+        assert!(faults.iter().all(|fault| fault.what.contains("MI300X")));
+    }
+    assert_eq!(speed::worse(&speed::from_csv(&good.speed).expect("a table"), &[]), []);
 }

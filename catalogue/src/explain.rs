@@ -5,6 +5,7 @@ use std::fmt::Write;
 use anyhow::Result;
 use lockstep::plan::{Calls, Capacity};
 use lockstep::{Call, Column, Device, Outputs, Recipe, recipe as recipes, synthetic};
+use serde::Serialize;
 use serde_json::{Map, Value};
 
 use crate::formulas;
@@ -29,7 +30,7 @@ const ORDER: [&str; 11] = [
 /// calls refuse is an error.
 pub fn explain(recipe: &Recipe) -> Result<String> {
     let mut out = head(recipe);
-    out += &stages(recipe)?;
+    out += &stages_text(recipe)?;
     out += &columns(recipe);
     out += &outputs(recipe)?;
     out += &duties(recipe);
@@ -53,38 +54,54 @@ fn head(recipe: &Recipe) -> String {
     }
 }
 
-/// Every stage with its settings, and its formulas below.
-fn stages(recipe: &Recipe) -> Result<String> {
-    let mut out = String::from("\nStages\n");
+/// A stage of a recipe, or a choice within one.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[non_exhaustive]
+pub struct Stage {
+    /// `gate`; `reward.shaping`.
+    pub name: String,
+    /// Its settings, in words; empty if it has none of its own.
+    pub settings: String,
+    /// What it computes, one line for each choice.
+    pub formulas: Vec<&'static str>,
+}
+
+/// Lists the stages of a recipe in the order in which data passes through them. Errors: those of serialising
+/// the recipe.
+pub fn stages(recipe: &Recipe) -> Result<Vec<Stage>> {
+    let mut out = Vec::new();
     let Value::Object(mut tables) = serde_json::to_value(recipe)? else { return Ok(out) };
     for stage in ORDER {
         let Some(Value::Object(settings)) = tables.remove(stage) else { continue };
-        let said: Vec<String> = settings
-            .iter()
-            .filter(|(_, value)| !value.is_object())
-            .map(|(key, value)| setting(key, value))
-            .collect();
-        if !said.is_empty() {
-            let _ = writeln!(out, "  {stage:<18} {}", said.join(", "));
+        let (inner, own): (Vec<_>, Vec<_>) = settings.iter().partition(|(_, value)| value.is_object());
+        let of = |name: &str, said: Vec<(&String, &Value)>, settings| Stage {
+            name: name.to_owned(),
+            settings: said.iter().map(|(key, value)| setting(key, value)).collect::<Vec<_>>().join(", "),
+            formulas: formulas::of(name, settings),
+        };
+        let whole = of(stage, own, &settings);
+        if !(whole.settings.is_empty() && whole.formulas.is_empty()) {
+            out.push(whole);
         }
-        for formula in formulas::of(stage, &settings) {
-            let _ = writeln!(out, "  {:<18} {formula}", if said.is_empty() { stage } else { "" });
-        }
-        for (key, value) in settings.iter().filter(|(_, value)| value.is_object()) {
-            inner(&mut out, &format!("{stage}.{key}"), value);
+        for (key, value) in inner {
+            let Value::Object(settings) = value else { continue };
+            out.push(of(&format!("{stage}.{key}"), settings.iter().collect(), settings));
         }
     }
     Ok(out)
 }
 
-/// A choice within a stage.
-fn inner(out: &mut String, name: &str, value: &Value) {
-    let Value::Object(settings) = value else { return };
-    let said: Vec<String> = settings.iter().map(|(key, value)| setting(key, value)).collect();
-    let _ = writeln!(out, "  {name:<18} {}", said.join(", "));
-    for formula in formulas::of(name, settings) {
-        let _ = writeln!(out, "  {:<18} {formula}", "");
+/// Every stage with its settings, and its formulas below.
+fn stages_text(recipe: &Recipe) -> Result<String> {
+    let mut out = String::from("\nStages\n");
+    for Stage { name, settings, formulas } in stages(recipe)? {
+        let mut name = name.as_str();
+        for line in [settings.as_str()].into_iter().filter(|line| !line.is_empty()).chain(formulas) {
+            let _ = writeln!(out, "  {name:<18} {line}");
+            name = "";
+        }
     }
+    Ok(out)
 }
 
 fn setting(key: &str, value: &Value) -> String {

@@ -8,7 +8,7 @@ mod formulas;
 mod functions;
 mod stages;
 
-pub use explain::explain;
+pub use explain::{Stage, explain, stages};
 
 use lockstep::Recipe;
 use lockstep::recipe::{self, Confidence};
@@ -137,7 +137,8 @@ fn measured(name: &str) -> Option<f64> {
     })
 }
 
-fn words(confidence: Confidence) -> &'static str {
+/// Our confidence in a formula, in words.
+pub fn words(confidence: Confidence) -> &'static str {
     match confidence {
         Confidence::OfficialCode => "official code, read",
         Confidence::FrameworkCode => "framework code, read",

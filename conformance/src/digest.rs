@@ -5,30 +5,23 @@
 //! output its name, its number of elements, its width in bytes and its bits. A string is hashed as its length
 //! (u32) and its bytes.
 //!
-//! The recipes' digest is a separate one over whole recipes: the tag; for each recipe and each of its
-//! [batches](crate::whole::batches), both names; then the results of [`Recipe::advantages`] and
-//! [`Recipe::loss`]. Each array is hashed as its name, its number of elements and its bits; counts and
-//! metrics as the text that Rust prints, which distinguishes any two numbers.
+//! The recipes' digest is a separate one over whole recipes: [`lockstep_recipe_bits`].
 
 use crate::cases::{Case, corpus};
 use crate::configurations::configurations;
 use crate::output::{Output, Values};
-use crate::whole::batches::batches;
 use crate::{launch, levels};
-use lockstep::{Backend, Credit, Device, Loss, Recipe, recipe};
-use sha2::{Digest, Sha256};
+use lockstep::{Backend, Device, recipe};
+
+pub use lockstep_recipe_bits::{PUBLISHED as PUBLISHED_RECIPES, digest as recipes_digest};
 
 /// The corpus's seed, part of the digest's definition.
 const SEED: u64 = 0x10c5_7e90;
 const TAG: &str = "lockstep digest 1";
-const RECIPES_TAG: &str = "lockstep recipes digest 1";
 
 /// The published digest. Its file is the only place that states it; `update_digest` (an example of this
 /// package) writes it.
 pub const PUBLISHED: &str = include_str!("../DIGEST");
-
-/// The published digest of the recipes; see [`PUBLISHED`].
-pub const PUBLISHED_RECIPES: &str = include_str!("../RECIPES_DIGEST");
 
 /// The cases that the digest covers.
 pub fn cases() -> Vec<Case> {
@@ -36,34 +29,27 @@ pub fn cases() -> Vec<Case> {
 }
 
 /// A digest being computed.
-pub(crate) struct Hasher(Sha256);
+pub(crate) struct Hasher(lockstep_recipe_bits::Hasher);
 
 impl Hasher {
     pub(crate) fn new() -> Self {
-        let mut hasher = Hasher(Sha256::new());
-        hasher.text(TAG);
-        hasher
-    }
-
-    fn text(&mut self, text: &str) {
-        self.0.update((text.len() as u32).to_le_bytes());
-        self.0.update(text.as_bytes());
+        Hasher(lockstep_recipe_bits::Hasher::new(TAG))
     }
 
     pub(crate) fn case(&mut self, case: &Case, outputs: &[Output]) {
-        self.text(case.op());
-        self.text(&case.label);
+        self.0.text(case.op());
+        self.0.text(&case.label);
         for output in outputs {
-            self.text(output.name);
-            self.0.update((output.len() as u64).to_le_bytes());
+            self.0.text(output.name);
+            self.0.bytes((output.len() as u64).to_le_bytes());
             let width: u8 = if matches!(output.values, Values::F64(_)) { 8 } else { 4 };
-            self.0.update([width]);
-            self.0.update(output.bytes());
+            self.0.bytes([width]);
+            self.0.bytes(output.bytes());
         }
     }
 
     pub(crate) fn hex(self) -> String {
-        self.0.finalize().iter().map(|byte| format!("{byte:02x}")).collect()
+        self.0.hex()
     }
 }
 
@@ -77,74 +63,6 @@ pub fn digest_of(device: &Device, cases: &[Case]) -> Result<String, String> {
     let mut hasher = Hasher::new();
     for case in cases {
         hasher.case(case, &launch::run(device, case)?);
-    }
-    Ok(hasher.hex())
-}
-
-/// An array's elements, little-endian.
-macro_rules! bits {
-    ($hasher:expr, $($name:literal: $values:expr;)*) => {
-        $($hasher.array($name, $values.len(), $values.iter().flat_map(|x| x.to_le_bytes()));)*
-    };
-}
-
-impl Hasher {
-    fn array(&mut self, name: &str, length: usize, bytes: impl Iterator<Item = u8>) {
-        self.text(name);
-        self.0.update((length as u64).to_le_bytes());
-        self.0.update(bytes.collect::<Vec<u8>>());
-    }
-
-    fn credit(&mut self, credit: &Credit) {
-        let (mask, weights) = (credit.loss_mask.as_deref(), credit.weights.as_deref());
-        bits! { self,
-            "advantage": credit.advantage;
-            "returns": credit.returns;
-            "mask": mask.unwrap_or_default();
-            "keep": credit.keep;
-            "weights": weights.unwrap_or_default();
-            "mean": credit.groups.mean;
-            "std": credit.groups.std;
-            "role_values": credit.state.role_values;
-        }
-        self.text(&format!("{:?}", credit.correction));
-    }
-
-    fn loss(&mut self, loss: &Loss) {
-        bits! { self,
-            "coef": loss.coef;
-            "token_loss": loss.token_loss;
-            "row_loss": loss.row_loss;
-            "loss": [loss.loss.unwrap_or(f64::NAN)];
-        }
-        self.text(&format!("{:?} {:?}", loss.counts, loss.metrics));
-        if let Some(term) = &loss.entropy {
-            bits! { self, "entropy": [term.loss, term.entropy]; "entropy coef": term.coef; }
-        }
-        if let Some(value) = &loss.value {
-            bits! { self,
-                "value": [value.loss, value.clip_fraction];
-                "value gradient": value.gradient;
-                "value row_loss": value.row_loss;
-            }
-        }
-    }
-}
-
-/// Computes the recipes' digest of a device: every named recipe on its batches.
-pub fn recipes_digest(device: &Device) -> Result<String, String> {
-    let mut hasher = Hasher(Sha256::new());
-    hasher.text(RECIPES_TAG);
-    for name in recipe::names() {
-        let fault = |error: lockstep::Error| format!("{name}: {error}");
-        let recipe = Recipe::named(name).map_err(fault)?;
-        for (label, rollouts) in batches(&recipe).map_err(fault)? {
-            let (credit, loss) = recipe.step(device, &rollouts.view()).map_err(fault)?;
-            hasher.text(name);
-            hasher.text(label);
-            hasher.credit(&credit);
-            hasher.loss(&loss);
-        }
     }
     Ok(hasher.hex())
 }

@@ -26,6 +26,8 @@ mod geometry;
 mod gpu;
 mod installed;
 mod launch;
+// Other systems load no driver: a browser, for one.
+#[cfg(any(unix, windows))]
 pub mod library;
 mod parameters;
 mod pinned;

@@ -5,7 +5,8 @@
 //! `cargo xtask layers` holds the workspace to its [`layers`]; `cargo xtask divisions` keeps `/` out of
 //! kernels ([`divisions`]); `cargo xtask width` keeps lines short ([`width`]); `cargo xtask links` finds
 //! references to files that do not exist ([`links`]); `cargo xtask emulate` runs programs on emulated GPUs
-//! ([`emulate`]). The checks read text and need no toolchain.
+//! ([`emulate`]); `cargo xtask site` writes the site of recipes ([`site`]). The checks read text and need no
+//! toolchain.
 #![forbid(unsafe_code)]
 
 pub mod artifacts;
@@ -20,6 +21,7 @@ pub mod links;
 pub mod mutants;
 pub mod ptx;
 pub mod resources;
+pub mod site;
 pub mod speed;
 pub mod toolchain;
 pub mod traffic;

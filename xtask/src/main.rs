@@ -35,6 +35,8 @@ enum Command {
     Links,
     /// Mutate the formulas of core one at a time; fail if a change passes every check: docs/mutants.md
     Mutants(xtask::mutants::Options),
+    /// Write target/site: a page for every recipe, and the library as WebAssembly: docs/site.md
+    Site,
     /// Run a program on the emulated driver libraries: docs/emulator.md
     Emulate {
         /// Use conformance's example as built by `cargo test --workspace --release`
@@ -59,6 +61,7 @@ fn main() -> ExitCode {
             Command::Width => xtask::width::run(&root),
             Command::Links => xtask::links::run(&root),
             Command::Mutants(options) => xtask::mutants::run(&root, &options),
+            Command::Site => xtask::site::run(&root),
             Command::Emulate { built, backend, words } => {
                 xtask::emulate::run(&root, backend.as_deref(), &words, built)
             }

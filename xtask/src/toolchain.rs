@@ -69,7 +69,7 @@ impl Toolchain {
             }
             found.unwrap_or_default()
         };
-        let rustc = need(compilers().into_iter().find(|rustc| builds_for_gpus(rustc)), HELP_RUSTC);
+        let rustc = need(compiler(&TARGETS), HELP_RUSTC);
         let lld = need(tool("LOCKSTEP_LLD", &["ld.lld-19", "ld.lld"]), HELP_LLD);
         let objdump = need(tool("LOCKSTEP_OBJDUMP", &["llvm-objdump-19", "llvm-objdump"]), HELP_OBJDUMP);
         let ptxas = need(tool("LOCKSTEP_PTXAS", &["ptxas"]).or_else(|| of_pip("ptxas")), HELP_PTXAS);
@@ -117,16 +117,21 @@ fn compilers() -> Vec<PathBuf> {
     [PathBuf::from("/usr/bin/rustc")].into_iter().chain(nightly).collect()
 }
 
-fn builds_for_gpus(rustc: &Path) -> bool {
+/// The first compiler with library sources that knows these targets.
+pub fn compiler(targets: &[&str]) -> Option<PathBuf> {
+    compilers().into_iter().find(|rustc| builds_for(rustc, targets))
+}
+
+fn builds_for(rustc: &Path, wanted: &[&str]) -> bool {
     let ask = |what| output(Command::new(rustc).args(["--print", what])).unwrap_or_default();
     let targets = ask("target-list");
     let sources = Path::new(ask("sysroot").trim()).join("lib/rustlib/src/rust/library/core/src/lib.rs");
     let known = |target: &str| targets.lines().any(|line| line == target);
-    rustc.with_file_name("cargo").is_file() && sources.is_file() && TARGETS.iter().all(|target| known(target))
+    rustc.with_file_name("cargo").is_file() && sources.is_file() && wanted.iter().all(|target| known(target))
 }
 
 /// The tool that the variable names, or the first of these names found in PATH.
-fn tool(variable: &str, names: &[&str]) -> Option<PathBuf> {
+pub fn tool(variable: &str, names: &[&str]) -> Option<PathBuf> {
     if let Some(path) = std::env::var_os(variable) {
         return Some(PathBuf::from(path)).filter(|path| path.is_file());
     }

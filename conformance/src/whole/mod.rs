@@ -4,7 +4,7 @@
 //! It reads a recipe's choices and a batch's columns, and calls none of Lockstep's stages or ops.
 
 mod advantage;
-pub mod batches;
+pub use lockstep_recipe_bits::batches;
 mod correction;
 mod loss;
 mod reward;

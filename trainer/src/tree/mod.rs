@@ -61,7 +61,7 @@ impl Drawn {
         let rewards = column(&part.rewards, Column::rewards)?;
         let tree = prefix_tree(&Device::cpu(), &batch, tokens.into(), &Outcomes::new(rewards), None)?;
         let statistics = tree.statistics(&batch);
-        let shape = Shape::new(&tree, part.cu_seqlens.as_deref().unwrap_or_default(), tokens, rewards);
+        let shape = Shape::new(&tree, &batch, tokens, rewards)?;
         Ok(Self { group, groups, statistics, shape })
     }
 

@@ -1,6 +1,7 @@
 //! A tree as nodes with children, for drawing.
 
-use lockstep::ops::tree::PrefixTree;
+use lockstep::ops::tree::{self, Outcomes, PrefixTree};
+use lockstep::{Batch, Error};
 
 /// A run of tokens shared by the same responses.
 pub(super) struct Node {
@@ -35,44 +36,29 @@ pub(super) struct Shape {
 
 impl Shape {
     /// Builds the tree of a one-group batch.
-    pub(super) fn new(tree: &PrefixTree, cu_seqlens: &[u32], tokens: &[u32], rewards: &[f32]) -> Self {
-        let responses = rewards.len();
-        let mut nodes: Vec<Node> = Vec::new();
-        // Positions, first token, parent. No recursion: a tree may be as deep as the group is large.
-        let mut waiting = vec![(0, responses, 0, None)];
-        while let Some((start, end, from, parent)) = waiting.pop() {
-            let sequence = tree.order[start] as usize;
-            let tokens = &tokens[cu_seqlens[sequence] as usize..cu_seqlens[sequence + 1] as usize];
-            let to = (start + 1..end).map(|at| tree.lcp[at] as usize).min().unwrap_or(tokens.len());
-            let splits: Vec<usize> = (start + 1..end).filter(|at| tree.lcp[*at] as usize == to).collect();
-            let value = match splits.first() {
-                Some(branch) => tree.value[*branch],
-                None => rewards[sequence].into(),
-            };
-            let number = nodes.len();
-            let mut ends = Vec::new();
-            let bounds: Vec<usize> = [start].into_iter().chain(splits).chain([end]).collect();
-            // Pushed in reverse, so that the first is on top.
-            for pair in bounds.windows(2).rev() {
-                let sequence = tree.order[pair[0]] as usize;
-                let length = (cu_seqlens[sequence + 1] - cu_seqlens[sequence]) as usize;
-                if pair[1] - pair[0] == 1 && length == to {
-                    ends.push((sequence, rewards[sequence]));
-                } else {
-                    waiting.push((pair[0], pair[1], to, Some(number)));
-                }
+    pub(super) fn new(
+        tree: &PrefixTree,
+        batch: &Batch<'_>,
+        tokens: &[u32],
+        rewards: &[f32],
+    ) -> Result<Self, Error> {
+        let labelled = |node: tree::Node| {
+            let start = batch.cu_seqlens().span(node.sequence).start;
+            Node {
+                from: node.from,
+                to: node.to,
+                value: node.value,
+                passing: node.passing,
+                ids: tokens[start + node.from..start + node.to].iter().take(IDS).copied().collect(),
+                ends: node.ends.into_iter().map(|sequence| (sequence, rewards[sequence])).collect(),
+                children: node.children,
             }
-            ends.reverse();
-            let ids = tokens[from..to].iter().take(IDS).copied().collect();
-            nodes.push(Node { from, to, value, passing: end - start, ids, ends, children: Vec::new() });
-            if let Some(parent) = parent {
-                let parent: usize = parent;
-                nodes[parent].children.push(number);
-            }
-        }
+        };
+        let nodes = tree.nodes(batch, &Outcomes::new(rewards), 0)?.into_iter().map(labelled).collect();
         let counted = || rewards.iter().copied().filter(|r| !r.is_nan());
         let range = (counted().fold(f32::INFINITY, f32::min), counted().fold(f32::NEG_INFINITY, f32::max));
-        Self { nodes, responses, range: if range.0 <= range.1 { range } else { (0.0, 0.0) } }
+        let range = if range.0 <= range.1 { range } else { (0.0, 0.0) };
+        Ok(Self { nodes, responses: rewards.len(), range })
     }
 }
 

@@ -2,11 +2,13 @@
 //! [`lockstep_core::tree`]; `docs/trees.md` works through a tree by hand.
 
 mod explicit;
+mod nodes;
 mod spread;
 mod statistics;
 mod tempo;
 
 pub use explicit::{ExplicitTree, StepBaseline, StepParams, StepValues, step_values};
+pub use nodes::Node;
 pub use spread::{Segments, spread};
 pub use statistics::TreeStatistics;
 pub use tempo::{Tempo, TempoParams, tempo};

@@ -1,0 +1,62 @@
+//! `cargo xtask site`: builds the library for the browser and writes the pages around it.
+
+use crate::toolchain::{compiler, tool};
+use crate::workspace;
+use anyhow::{Context, Result, bail};
+use std::path::Path;
+use std::process::Command;
+
+const TARGET: &str = "wasm32-unknown-unknown";
+
+const HELP: &str = "the site cannot be built here: it needs a Rust compiler with the target \
+                    wasm32-unknown-unknown and with library sources:
+      Debian:    apt-get install rustc-web cargo-web rust-web-src lld-19
+      elsewhere: rustup toolchain install nightly --component rust-src
+      or set LOCKSTEP_RUSTC to one, with `cargo` beside it";
+
+/// Runs the command.
+pub fn run(root: &Path) -> Result<()> {
+    let rustc = compiler(&[TARGET]).context(HELP)?;
+    let target = workspace(root)?.target_directory.into_std_path_buf();
+    let build = target.join("web");
+    let mut module = Command::new(rustc.with_file_name("cargo"));
+    module
+        .current_dir(root)
+        .env("RUSTC", &rustc)
+        .env("RUSTC_BOOTSTRAP", "1")
+        .env("CARGO_TARGET_DIR", &build)
+        .env("CARGO_PROFILE_RELEASE_DEBUG", "0")
+        .args([
+            "build",
+            "--release",
+            "--quiet",
+            "--package",
+            "lockstep-web",
+            "--no-default-features",
+            "--lib",
+        ])
+        .args(["-Zbuild-std=std,panic_abort", "--target", TARGET]);
+    // Debian's compiler comes without its own linker.
+    if let Some(linker) = tool("LOCKSTEP_WASM_LD", &["wasm-ld-19", "wasm-ld"]) {
+        module.env("CARGO_TARGET_WASM32_UNKNOWN_UNKNOWN_LINKER", linker);
+    }
+    finished(&mut module)?;
+    // With the features of a workspace's test: its crates are compiled once.
+    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    let program = ["test", "--release", "--quiet", "--workspace", "--no-run", "--test", "pages"];
+    finished(Command::new(cargo).current_dir(root).args(program))?;
+    finished(
+        Command::new(target.join("release/site"))
+            .arg("write")
+            .arg(build.join(TARGET).join("release/lockstep_web.wasm"))
+            .arg(target.join("site")),
+    )
+}
+
+fn finished(command: &mut Command) -> Result<()> {
+    let status = command.status().with_context(|| format!("cannot run {command:?}"))?;
+    if !status.success() {
+        bail!("{command:?}: {status}");
+    }
+    Ok(())
+}

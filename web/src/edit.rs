@@ -37,11 +37,6 @@ pub(crate) struct Settings {
 }
 
 impl Edited {
-    #[cfg(test)]
-    pub(crate) fn named(recipe: &str) -> Edited {
-        Edited { recipe: recipe.into(), set: BTreeMap::new() }
-    }
-
     /// The recipe. Errors: an unknown name or path; what [`Recipe::from_toml`] refuses.
     pub(crate) fn recipe(&self) -> Result<Recipe, Error> {
         let named = Recipe::named(&self.recipe)?;

@@ -16,15 +16,29 @@ use std::ops::Range;
 struct Avx2;
 struct Avx512;
 
-impl Picks for Avx2 {}
+impl Picks for Avx2 {
+    #[inline(always)]
+    #[allow(unsafe_code)]
+    fn row_as<const V: usize, K: Kernel>(kernel: &K, row: usize) {
+        // SAFETY: only teams of this level call it, and `Cpu` makes them only where the machine has AVX2.
+        unsafe { row_avx2::<V, K>(kernel, row) }
+    }
+}
 
 impl Picks for Avx512 {
+    #[inline(always)]
+    #[allow(unsafe_code)]
+    fn row_as<const V: usize, K: Kernel>(kernel: &K, row: usize) {
+        // SAFETY: only teams of this level call it, and `Cpu` makes them only where the machine has AVX-512.
+        unsafe { row_avx512::<V, K>(kernel, row) }
+    }
+
     const ROWS: bool = true;
 
     #[inline(always)]
     #[allow(unsafe_code)]
     fn picks<const N: usize>(keys: &Keys<N>, count: usize, near: Option<Near>) -> Option<Ranked> {
-        // SAFETY: only teams of this level call it, and `Cpu` makes them only where the machine has AVX-512.
+        // SAFETY: as above.
         unsafe { ranked::picks(keys, count, near) }
     }
 
@@ -84,6 +98,18 @@ pub(crate) fn rows_avx2<K: Kernel>(kernel: &K, rows: Range<usize>) {
 pub(crate) fn rows_avx512<K: Kernel>(kernel: &K, rows: Range<usize>) {
     kernel.block(&Wide::<Hard, Avx512>::new(), rows);
     drain();
+}
+
+#[inline(never)]
+#[target_feature(enable = "avx2,fma")]
+fn row_avx2<const V: usize, K: Kernel>(kernel: &K, row: usize) {
+    kernel.row_as::<V, _>(&Wide::<Hard, Avx2>::new(), row);
+}
+
+#[inline(never)]
+#[target_feature(enable = "avx2,fma,popcnt,bmi1,avx512f,avx512bw,avx512dq,avx512vl")]
+fn row_avx512<const V: usize, K: Kernel>(kernel: &K, row: usize) {
+    kernel.row_as::<V, _>(&Wide::<Hard, Avx512>::new(), row);
 }
 
 /// Scans keys for a band under AVX2.

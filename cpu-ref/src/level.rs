@@ -1,6 +1,7 @@
 //! The instruction sets that kernels can be run with.
 
 use crate::pick::{Aligned, Candidates, Elements, FEW, Keys, Ranked};
+use lockstep_core::op::Kernel;
 use lockstep_core::team::{Near, PICKS, PickedRows, ROWS};
 use std::cell::Cell;
 use std::fmt;
@@ -92,6 +93,9 @@ impl fmt::Display for Level {
 
 /// Operations that a level can override with hand-written code.
 pub(crate) trait Picks {
+    /// See [`row_as`](lockstep_core::team::Team::row_as).
+    fn row_as<const V: usize, K: Kernel>(kernel: &K, row: usize);
+
     /// Returns the elements with the `count` largest keys, largest first, ties by the lower element. With
     /// `near`, they are followed by every other element whose key is within `near.below` of the last pick's,
     /// and possibly more. `None` means that the caller must pick one by one.

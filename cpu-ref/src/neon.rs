@@ -9,7 +9,12 @@ use std::ops::Range;
 
 struct Neon;
 
-impl Picks for Neon {}
+impl Picks for Neon {
+    #[inline(never)]
+    fn row_as<const V: usize, K: Kernel>(kernel: &K, row: usize) {
+        kernel.row_as::<V, _>(&Wide::<Hard, Neon>::new(), row);
+    }
+}
 
 /// Runs rows with NEON.
 #[inline]

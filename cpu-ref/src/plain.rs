@@ -28,6 +28,11 @@ impl Team for Plain {
     type Arith = Soft;
     type Slots = [f32; LANES];
 
+    #[inline(never)]
+    fn row_as<const V: usize, K: Kernel>(&self, kernel: &K, row: usize) {
+        kernel.row_as::<V, Plain>(self, row);
+    }
+
     fn sweep<const J: usize, const M: usize, const K: usize, const E: usize, F: Element<J, M, K, E>>(
         &self,
         span: Span,

@@ -19,6 +19,7 @@ use crate::short::{self, Slots};
 use core::cell::Cell;
 use core::marker::PhantomData;
 use lockstep_core::num::{self, Arith};
+use lockstep_core::op::Kernel;
 use lockstep_core::ragged::{Cells, In, Mask, Sink, Span, Stream, flag};
 use lockstep_core::team::fold::{COLUMNS, LANES, butterfly, fold_columns};
 use lockstep_core::team::order::{signed_order, unordered};
@@ -70,6 +71,11 @@ pub(crate) fn chunk_of<T>(row: &[T]) -> &Chunk<T> {
 impl<A: Arith, L: Picks> Team for Wide<A, L> {
     type Arith = A;
     type Slots = Slots;
+
+    #[inline(always)]
+    fn row_as<const V: usize, K: Kernel>(&self, kernel: &K, row: usize) {
+        L::row_as::<V, K>(kernel, row);
+    }
 
     #[inline(always)]
     fn sweep<const J: usize, const M: usize, const K: usize, const E: usize, F: Element<J, M, K, E>>(

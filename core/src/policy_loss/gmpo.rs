@@ -295,10 +295,10 @@ impl Kernel for PolicyLossGmpo<'_> {
     #[inline(always)]
     fn row<T: Team>(&self, team: &T, row: usize) {
         match (self.variant(), self.mean) {
-            (0, Mean::Harmonic) => self.row_as::<0, T>(team, row),
-            (0, _) => self.sequence::<T, false, 3, 0>(team, row),
-            (_, Mean::Harmonic) => self.row_as::<1, T>(team, row),
-            _ => self.sequence::<T, false, 11, 2>(team, row),
+            (0, Mean::Harmonic) => team.row_as::<0, Self>(self, row),
+            (0, _) => team.row_as::<2, Self>(self, row),
+            (_, Mean::Harmonic) => team.row_as::<1, Self>(self, row),
+            _ => team.row_as::<3, Self>(self, row),
         }
     }
 
@@ -306,7 +306,9 @@ impl Kernel for PolicyLossGmpo<'_> {
     fn row_as<const V: usize, T: Team>(&self, team: &T, row: usize) {
         match V {
             0 => self.sequence::<T, true, 3, 0>(team, row),
-            _ => self.sequence::<T, true, 11, 2>(team, row),
+            1 => self.sequence::<T, true, 11, 2>(team, row),
+            2 => self.sequence::<T, false, 3, 0>(team, row),
+            _ => self.sequence::<T, false, 11, 2>(team, row),
         }
     }
 }

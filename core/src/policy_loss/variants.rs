@@ -25,6 +25,8 @@ const HOT_K3_LOSS: usize = 15;
 const OPEN: usize = 16;
 const OPEN_LOSS: usize = 17;
 const OPEN_LINEAR_LOSS: usize = 18;
+/// A further one, for rows of [`alike`](PolicyLoss::alike) tokens.
+const ALIKE: usize = 19;
 
 /// Index of the second policy's log-probability among a token's inputs.
 pub(super) const SECOND: usize = 5;
@@ -51,23 +53,23 @@ impl<G: Gate> PolicyLoss<'_, G> {
         let written = self.loss.as_ref().is_some_and(|loss| loss.token_loss.is_some());
         let k3 = self.kl.is_some_and(|term| term.kl.estimator == Estimator::K3);
         match self.variant() {
-            _ if self.alike() => self.alike_row(team, row),
-            1 if self.open() => self.row_as::<OPEN, T>(team, row),
-            3 if self.open() && !written => self.row_as::<OPEN_LOSS, T>(team, row),
-            4 if self.open() && !written && !k3 => self.row_as::<OPEN_LINEAR_LOSS, T>(team, row),
-            3 if self.hot() && !written => self.row_as::<HOT_LOSS, T>(team, row),
-            4 if self.hot() && !written && k3 => self.row_as::<HOT_K3_LOSS, T>(team, row),
-            4 if self.hot() && !written => self.row_as::<HOT_LINEAR_LOSS, T>(team, row),
-            0 => self.row_as::<0, T>(team, row),
-            1 => self.row_as::<1, T>(team, row),
-            2 if k3 => self.row_as::<K3, T>(team, row),
-            2 => self.row_as::<LINEAR, T>(team, row),
-            3 => self.row_as::<3, T>(team, row),
-            4 if k3 => self.row_as::<K3_LOSS, T>(team, row),
-            4 => self.row_as::<LINEAR_LOSS, T>(team, row),
-            5 => self.row_as::<5, T>(team, row),
-            _ if k3 => self.row_as::<K3_METRICS, T>(team, row),
-            _ => self.row_as::<LINEAR_METRICS, T>(team, row),
+            _ if self.alike() => team.row_as::<ALIKE, Self>(self, row),
+            1 if self.open() => team.row_as::<OPEN, Self>(self, row),
+            3 if self.open() && !written => team.row_as::<OPEN_LOSS, Self>(self, row),
+            4 if self.open() && !written && !k3 => team.row_as::<OPEN_LINEAR_LOSS, Self>(self, row),
+            3 if self.hot() && !written => team.row_as::<HOT_LOSS, Self>(self, row),
+            4 if self.hot() && !written && k3 => team.row_as::<HOT_K3_LOSS, Self>(self, row),
+            4 if self.hot() && !written => team.row_as::<HOT_LINEAR_LOSS, Self>(self, row),
+            0 => team.row_as::<0, Self>(self, row),
+            1 => team.row_as::<1, Self>(self, row),
+            2 if k3 => team.row_as::<K3, Self>(self, row),
+            2 => team.row_as::<LINEAR, Self>(self, row),
+            3 => team.row_as::<3, Self>(self, row),
+            4 if k3 => team.row_as::<K3_LOSS, Self>(self, row),
+            4 => team.row_as::<LINEAR_LOSS, Self>(self, row),
+            5 => team.row_as::<5, Self>(self, row),
+            _ if k3 => team.row_as::<K3_METRICS, Self>(self, row),
+            _ => team.row_as::<LINEAR_METRICS, Self>(self, row),
         }
     }
 
@@ -77,7 +79,7 @@ impl<G: Gate> PolicyLoss<'_, G> {
         // One sweep per need, so that a call for coefficients only computes nothing else. A coefficient has
         // the same bits in all of them.
         const SUMS: usize = sum::SUMS;
-        const { assert!(V <= OPEN_LINEAR_LOSS) };
+        const { assert!(V <= ALIKE) };
         match V {
             0 => self.sweep::<T, J, 1, 0, 0, { token::NONE }, { token::NARROW }, { token::COEF }>(team, row),
             1 => self.sweep::<T, J, 1, 0, 0, { token::NONE }, { token::GENERAL }, { token::COEF }>(team, row),
@@ -118,7 +120,10 @@ impl<G: Gate> PolicyLoss<'_, G> {
             OPEN_LOSS => {
                 self.sweep::<T, J, 1, 1, 0, { token::NONE }, { token::OPEN }, { token::LOSS }>(team, row)
             }
-            _ => self.sweep::<T, J, 1, 1, 0, { token::LINEAR }, { token::OPEN }, { token::LOSS }>(team, row),
+            OPEN_LINEAR_LOSS => {
+                self.sweep::<T, J, 1, 1, 0, { token::LINEAR }, { token::OPEN }, { token::LOSS }>(team, row)
+            }
+            _ => self.alike_row(team, row),
         }
     }
 }

@@ -133,9 +133,9 @@ impl Kernel for GatingBackward<'_> {
     #[inline(always)]
     fn row<T: Team>(&self, team: &T, row: usize) {
         match self.variant() {
-            0 => self.row_as::<0, T>(team, row),
-            1 => self.row_as::<1, T>(team, row),
-            _ => self.row_as::<2, T>(team, row),
+            0 => team.row_as::<0, Self>(self, row),
+            1 => team.row_as::<1, Self>(self, row),
+            _ => team.row_as::<2, Self>(self, row),
         }
     }
 

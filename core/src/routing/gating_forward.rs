@@ -266,11 +266,11 @@ impl Kernel for GatingForward<'_> {
     #[inline(always)]
     fn row<T: Team>(&self, team: &T, row: usize) {
         match self.variant() {
-            0 => self.row_as::<0, T>(team, row),
-            1 => self.row_as::<1, T>(team, row),
-            2 => self.row_as::<2, T>(team, row),
-            3 => self.row_as::<3, T>(team, row),
-            _ => self.row_as::<4, T>(team, row),
+            0 => team.row_as::<0, Self>(self, row),
+            1 => team.row_as::<1, Self>(self, row),
+            2 => team.row_as::<2, Self>(self, row),
+            3 => team.row_as::<3, Self>(self, row),
+            _ => team.row_as::<4, Self>(self, row),
         }
     }
 

@@ -7,6 +7,7 @@ use super::recur::Recurrence;
 use super::rows;
 use super::scan::{Direction, Semigroup};
 use crate::num::{self, Arith};
+use crate::op::Kernel;
 use crate::ragged::{Cells, In, Mask, Out, Sink, Span, Stream};
 use core::cell::Cell;
 
@@ -153,6 +154,16 @@ pub trait Team {
 
     /// One number for each of at most [`LANES`](super::fold::LANES) elements: on a GPU, one in each lane.
     type Slots: Copy;
+
+    /// Runs row `row` with variant V: on a CPU, in a function of its own. The compiler's time grows with the
+    /// square of a function's length, so a kernel with many long variants calls each of them this way.
+    #[inline(always)]
+    fn row_as<const V: usize, K: Kernel>(&self, kernel: &K, row: usize)
+    where
+        Self: Sized,
+    {
+        kernel.row_as::<V, Self>(self, row);
+    }
 
     /// Reads `ins` at every live element of `span`, applies `f`, writes its `out` to `outs` (masked elements
     /// get 0), and reduces the rest.

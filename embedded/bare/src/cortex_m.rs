@@ -9,7 +9,9 @@ pub(crate) const NAME: &str = "cortex-m4f";
 /// rounding mode (23, 22).
 const MODES: u32 = 0x07c0_0000;
 /// Required modes: subnormals kept, NaN payloads propagated, round to nearest.
-const WANTED: u32 = if cfg!(feature = "flush-to-zero") { 0x0300_0000 } else { 0 };
+const WANTED: u32 = 0;
+/// The modes of the second run: subnormals flushed to zero, default NaN.
+const FLUSHED: u32 = 0x0300_0000;
 
 // The first word is the stack pointer and the second the entry point; the rest are the architecture's
 // exceptions.
@@ -24,15 +26,24 @@ global_asm!(
     ".global reset",
     ".thumb_func",
     "reset:",
+    "movs r3, #0",
+    "ldr r2, ={wanted}",
+    "b 2f",
+    // The second run starts over, with other modes and an empty stack.
+    ".thumb_func",
+    "run_flushed:",
+    "movs r3, #1",
+    "ldr r2, ={flushed}",
+    "ldr r0, =__stack_top",
+    "mov sp, r0",
     // CPACR: full access to coprocessors 10 and 11, the floating-point unit.
-    "ldr r0, =0xe000ed88",
+    "2: ldr r0, =0xe000ed88",
     "ldr r1, [r0]",
     "orr r1, r1, #0x00f00000",
     "str r1, [r0]",
     "dsb",
     "isb",
-    "ldr r1, ={wanted}",
-    "vmsr fpscr, r1",
+    "vmsr fpscr, r2",
     // Fills the whole stack, which is still empty.
     "ldr r0, =__stack_bottom",
     "mov r1, sp",
@@ -40,9 +51,11 @@ global_asm!(
     "1: str r2, [r0], #4",
     "cmp r0, r1",
     "blo 1b",
+    "mov r0, r3",
     "b main",
     ".ltorg",
     wanted = const WANTED,
+    flushed = const FLUSHED,
     untouched = const UNTOUCHED,
 );
 
@@ -54,14 +67,26 @@ pub(crate) fn semihosting(operation: u32, argument: usize) {
     }
 }
 
-/// Describes the modes of the floating-point unit; an error if they are wrong.
-pub(crate) fn float_modes() -> Result<&'static str, &'static str> {
+/// Describes the modes of the floating-point unit; an error if they are not those of this run.
+pub(crate) fn float_modes(flushed: bool) -> Result<&'static str, &'static str> {
     let fpscr: u32;
     // SAFETY: reads a register.
     unsafe { asm!("vmrs {}, fpscr", out(reg) fpscr, options(nomem, nostack, preserves_flags)) };
-    match fpscr & MODES {
-        WANTED if cfg!(feature = "flush-to-zero") => Ok("FPU, subnormals flushed to zero: for a test"),
-        WANTED => Ok("FPU, subnormals kept, default NaN off, round to nearest"),
+    match (fpscr & MODES, flushed) {
+        (WANTED, false) => Ok("FPU, subnormals kept, default NaN off, round to nearest"),
+        (FLUSHED, true) => Ok("FPU, subnormals flushed to zero: for a test"),
         _ => Err("the modes in FPSCR are not those that reset wrote"),
     }
 }
+
+unsafe extern "C" {
+    safe fn run_flushed() -> !;
+}
+
+/// Starts the program over with subnormals flushed to zero.
+pub(crate) const RUN_FLUSHED: Option<extern "C" fn() -> !> = Some({
+    extern "C" fn again() -> ! {
+        run_flushed()
+    }
+    again
+});

@@ -12,8 +12,8 @@ use std::time::{Duration, Instant};
 /// Programs of tests, the quick ones first, with the folder that they run in.
 const PROGRAMS: [(&str, &str); 3] =
     [("lockstep_core", "core"), ("num_sample", "core"), ("all", "conformance")];
-/// A test that takes longer checks no change.
-const LONGEST: Duration = Duration::from_secs(4);
+/// A test that takes more of a processor checks no change. Not by the clock: other work must not leave tests out.
+const LONGEST: Duration = Duration::from_secs(5);
 /// Tests against one change take about so long together; the quick ones are run.
 const TOGETHER: f64 = 60.0;
 /// What a test says when only recorded bits differ: that alone catches nothing.
@@ -32,20 +32,34 @@ pub(super) struct Test {
     pub(super) reaches: BTreeSet<u32>,
 }
 
-/// Waits for at most so long; `None`: it was ended.
-pub(super) fn wait(mut child: Child, limit: Duration) -> Option<bool> {
-    let start = Instant::now();
-    loop {
+/// Waits until it has taken so much of a processor, or ten times as long by the clock; `None`: it was ended.
+/// Returns the processor's time, too.
+fn wait(mut child: Child, limit: Duration) -> (Option<bool>, Duration) {
+    let (start, mut taken) = (Instant::now(), Duration::ZERO);
+    let ended = loop {
         match child.try_wait() {
-            Ok(Some(status)) => return Some(status.success()),
-            Ok(None) if start.elapsed() < limit => std::thread::sleep(Duration::from_millis(5)),
+            Ok(Some(status)) => break Some(status.success()),
+            Ok(None) if taken < limit && start.elapsed() < 10 * limit => {
+                std::thread::sleep(Duration::from_millis(5));
+                taken = busy(child.id()).unwrap_or(taken);
+            }
             _ => {
                 let _ = child.kill();
                 let _ = child.wait();
-                return None;
+                break None;
             }
         }
-    }
+    };
+    (ended, taken)
+}
+
+/// What a process has taken of the processors: fields 14 and 15 of its `stat`, in hundredths of a second.
+fn busy(process: u32) -> Option<Duration> {
+    let stat = fs::read_to_string(format!("/proc/{process}/stat")).ok()?;
+    // The second field, the name, may have spaces.
+    let fields = stat.rsplit_once(')')?.1.split_whitespace().skip(11).take(2);
+    let ticks: Option<u64> = fields.map(|field| field.parse::<u64>().ok()).sum();
+    Some(Duration::from_millis(10 * ticks?))
 }
 
 fn command(built: &Built, folder: &Path, program: usize, mutant: &str) -> Option<Command> {
@@ -97,8 +111,7 @@ fn traced(built: &Built, folder: &Path, trace: &PathBuf, program: usize, name: &
     let _ = fs::remove_file(trace);
     let mut command = command(built, folder, program, &format!("trace:{}", trace.display()))?;
     command.args(["--exact", name, "--test-threads=1"]).stdout(Stdio::null()).stderr(Stdio::null());
-    let start = Instant::now();
-    let passed = wait(command.spawn().ok()?, LONGEST);
+    let (passed, taken) = wait(command.spawn().ok()?, LONGEST);
     if passed != Some(true) {
         println!(
             "mutants: left out: {name} ({})",
@@ -108,7 +121,7 @@ fn traced(built: &Built, folder: &Path, trace: &PathBuf, program: usize, name: &
     }
     let reaches = fs::read_to_string(trace).unwrap_or_default();
     let reaches: BTreeSet<u32> = reaches.lines().filter_map(|line| line.parse().ok()).collect();
-    let seconds = start.elapsed().as_secs_f64();
+    let seconds = taken.as_secs_f64();
     (!reaches.is_empty()).then(|| Test { program, name: name.to_owned(), seconds, reaches })
 }
 
@@ -149,7 +162,7 @@ pub(super) fn caught(
         command.arg("--exact").args(&names).arg("--test-threads=1");
         let out = fs::File::create(log)?;
         command.stderr(Stdio::null()).stdout(out);
-        let ended = wait(command.spawn()?, Duration::from_secs_f64(10.0 + 6.0 * seconds));
+        let (ended, _) = wait(command.spawn()?, Duration::from_secs_f64(10.0 + 6.0 * seconds));
         if ended == Some(true) {
             passed += names.len();
             continue;

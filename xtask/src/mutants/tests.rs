@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 /// Programs of tests, the quick ones first, with the folder that they run in.
 const PROGRAMS: [(&str, &str); 3] =
     [("lockstep_core", "core"), ("num_sample", "core"), ("all", "conformance")];
-/// A test that takes more of a processor checks no change. Not by the clock: other work must not leave tests out.
+/// A test that takes more of a processor checks no change. By the clock, other work would leave tests out.
 const LONGEST: Duration = Duration::from_secs(5);
 /// Tests against one change take about so long together; the quick ones are run.
 const TOGETHER: f64 = 60.0;

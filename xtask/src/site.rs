@@ -25,7 +25,6 @@ pub fn run(root: &Path) -> Result<()> {
         .env("RUSTC", &rustc)
         .env("RUSTC_BOOTSTRAP", "1")
         .env("CARGO_TARGET_DIR", &build)
-        .env("CARGO_PROFILE_RELEASE_DEBUG", "0")
         .args([
             "build",
             "--release",

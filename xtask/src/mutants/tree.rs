@@ -189,13 +189,12 @@ fn write(path: &Path, bytes: &[u8]) -> Result<()> {
     fs::write(path, bytes).with_context(|| path.display().to_string())
 }
 
-/// Cargo in the copy. Fast to build and without line numbers.
+/// Cargo in the copy. Fast to build.
 fn cargo(tree: &Path, folder: &Path, words: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO"));
     command
         .current_dir(tree)
         .env("CARGO_TARGET_DIR", folder.join("build"))
-        .env("CARGO_PROFILE_RELEASE_DEBUG", "0")
         .env("CARGO_PROFILE_RELEASE_OPT_LEVEL", "1")
         .env("RUSTFLAGS", "--cap-lints=allow")
         .args(words)

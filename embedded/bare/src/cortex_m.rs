@@ -16,6 +16,8 @@ const FLUSHED: u32 = 0x0300_0000;
 // The first word is the stack pointer and the second the entry point; the rest are the architecture's
 // exceptions.
 global_asm!(
+    // The assembler of a unit without functions knows of no floating-point unit.
+    ".fpu fpv4-sp-d16",
     ".section .vectors, \"a\"",
     ".word __stack_top",
     ".word reset",

@@ -9,7 +9,7 @@ stage_web() {
     command -v npm >/dev/null || need_packages nodejs npm
     cargo xtask site
     [ -d "$home/node_modules/playwright-core" ] && [ -d "$home/node_modules/axe-core" ] ||
-        npm install --silent --no-fund --no-audit --prefix "$home" playwright-core@1.65 axe-core@4.14
+        fetching npm install --silent --no-fund --no-audit --prefix "$home" playwright-core@1.65 axe-core@4.14
     timeout 600 node web/tests/browser.mjs "$target/site" "$target/release/site" "$root" "$home" "$target/web/pictures" | tee "$scratch/browser.log"
     grep -qE '^[1-9][0-9]* passed, 0 skipped' "$scratch/browser.log" || die "the pages' test did not finish"
 }

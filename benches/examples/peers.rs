@@ -54,7 +54,8 @@ fn main() -> Result<(), Error> {
         if !wanted(&name) {
             continue;
         }
-        let seconds = best(|| recipe.advantages(&device, &rollouts).map(drop))?;
+        let mut out = Credit::default();
+        let seconds = best(|| recipe.advantages_into(&device, &rollouts, &mut out))?;
         say(&name, batch.sequences() as f64 * 1e-6, seconds);
     }
     for (name, change) in LOSSES.iter().filter(|(name, _)| wanted(name)) {

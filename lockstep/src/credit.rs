@@ -64,6 +64,16 @@ impl Credit {
         Credit { advantage, per_token: true, ..Credit::default() }
     }
 
+    /// Empties the credit, and keeps the buffers of what an estimator of groups fills.
+    pub(crate) fn clear(&mut self) {
+        let Advantages { advantage, mean, std, counted, status, pivot, keep, role_state } = &mut self.groups;
+        [&mut self.advantage, &mut self.returns, advantage, mean, std].into_iter().for_each(Vec::clear);
+        [counted, status, pivot].into_iter().for_each(Vec::clear);
+        [&mut self.keep, keep].into_iter().for_each(Vec::clear);
+        [&mut self.state.role_values, role_state].into_iter().for_each(Vec::clear);
+        (self.per_token, self.loss_mask, self.weights, self.correction) = (false, None, None, None);
+    }
+
     /// The advantages, in the form that the ops take.
     pub fn advantages(&self) -> Advantage<'_> {
         match self.per_token {

@@ -92,6 +92,21 @@ fn every_missing_column_is_named_with_its_stage_all_at_once() {
     }
 }
 
+/// A credit full of another recipe's results, and of a larger batch's.
+#[test]
+fn a_credit_used_again_is_as_a_new_one() {
+    let mut used = Credit::default();
+    let backwards: Vec<_> = all().collect();
+    for (name, recipe, rollouts) in all().chain(backwards.into_iter().rev()) {
+        let larger = synthetic::rollouts(&recipe, 16, 400, 3).unwrap();
+        for rollouts in [larger, rollouts] {
+            let new = advantages(&recipe, &rollouts).unwrap();
+            recipe.advantages_into(&Device::cpu(), &rollouts.view(), &mut used).unwrap();
+            assert_eq!(used, new, "{name}");
+        }
+    }
+}
+
 #[test]
 fn columns_that_are_not_needed_are_not_read() {
     for (name, recipe, rollouts) in all() {

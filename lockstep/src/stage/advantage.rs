@@ -1,7 +1,7 @@
 //! Runs a recipe's advantage estimator with the ops.
 
 use super::reward::needed;
-use crate::ops::advantage::{Advantages, GroupParams, group_advantage};
+use crate::ops::advantage::{Advantages, GroupParams, group_advantage_into};
 use crate::ops::tree::{Outcomes, TempoParams, tempo};
 use crate::ops::whiten::{WhitenParams, whiten};
 use crate::ops::{self, locate};
@@ -44,8 +44,8 @@ impl Recipe {
         self.check_nan(input.rewards)?;
         let shaped = self.shaped_rewards(device, batch, input)?;
         let seen = Rewards { rewards: &shaped, ..*input };
-        if let Some(other) = self.other_estimator(device, of_tokens, &seen)? {
-            *credit = other;
+        credit.clear();
+        if self.other_estimator(device, of_tokens, &seen, credit)? {
             return self.after_estimator(device, batch, input, &shaped, credit);
         }
         let own = match self.advantage.estimator {
@@ -55,7 +55,8 @@ impl Recipe {
         let given = if own.is_empty() { input.columns.baseline } else { Some(&own[..]) };
         let weights = input.columns.baseline_weights.filter(|_| self.advantage.robust.is_none());
         let params = GroupParams { given, weights, ..self.advantage.group_params() };
-        credit.groups = group_advantage(device, of_tokens, &shaped, input.valid, &params)?;
+        credit.groups.advantage = std::mem::take(&mut credit.advantage);
+        group_advantage_into(device, of_tokens, &shaped, input.valid, &params, &mut credit.groups)?;
         let mut advantage = std::mem::take(&mut credit.groups.advantage);
         if self.advantage.over_nonzero == Some(true) {
             for group in 0..batch.groups() {

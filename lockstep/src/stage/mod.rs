@@ -44,12 +44,26 @@ impl Recipe {
     /// # Ok::<(), lockstep::Error>(())
     /// ```
     pub fn advantages(&self, device: &Device, rollouts: &Rollouts<'_>) -> Result<Credit, Error> {
+        let mut credit = Credit::default();
+        self.advantages_into(device, rollouts, &mut credit)?;
+        Ok(credit)
+    }
+
+    /// Like [`Recipe::advantages`], into `credit`, whose buffers the estimators of groups reuse. `credit` is
+    /// unspecified after an error.
+    pub fn advantages_into(
+        &self,
+        device: &Device,
+        rollouts: &Rollouts<'_>,
+        credit: &mut Credit,
+    ) -> Result<(), Error> {
         self.check()?;
         let used = self.check_columns(Call::Advantages, |column| rollouts.length(column).is_some())?;
         let batch = rollouts.batch()?;
         rollouts.check_of(&batch, used)?;
         if let Some(staged) = self.staged(device, rollouts, None, Calls::Advantages, Outputs::COEF)? {
-            return Ok(staged.0);
+            *credit = staged.0;
+            return Ok(());
         }
         let [rewards, components] = self.without_nan(rollouts);
         // The set of columns is copied only if one of them changes.
@@ -81,20 +95,19 @@ impl Recipe {
         };
         let penalised = self.penalised_tokens(device, &of_tokens, rollouts)?;
         let token_rewards = penalised.as_deref().or(rollouts.token_rewards);
-        let mut credit = Credit::default();
         match (self.advantage.over_time, self.advantage.estimator) {
             (Some(choice), _) => {
                 let ratio = correction.as_ref().map(|correction| &correction.weights[..]);
-                credit =
+                *credit =
                     self.advantages_over_time(device, &of_tokens, rollouts, token_rewards, ratio, choice)?;
             }
             (None, Estimator::ReinforcePlusPlus) => {
-                credit =
+                *credit =
                     self.token_advantages(device, &of_tokens, needed(token_rewards, "token_rewards")?)?;
             }
             (None, Estimator::ReMax) if rollouts.rewards.is_none() => {
                 let rewards = needed(token_rewards, "token_rewards")?;
-                credit = self.remax_advantages(
+                *credit = self.remax_advantages(
                     device,
                     &of_tokens,
                     rewards,
@@ -115,8 +128,8 @@ impl Recipe {
                 let valid = valid(rollouts.valid, correction.as_ref().map(|c| &c.kept[..]));
                 let input = Rewards { rewards, valid: valid.as_deref(), columns: rollouts };
                 match estimator {
-                    Estimator::Tempo => credit = self.tree_advantages(device, &batch, &input)?,
-                    _ => self.outcome_advantages(device, (&batch, &of_tokens), &input, &mut credit)?,
+                    Estimator::Tempo => *credit = self.tree_advantages(device, &batch, &input)?,
+                    _ => self.outcome_advantages(device, (&batch, &of_tokens), &input, credit)?,
                 }
             }
         }
@@ -129,7 +142,7 @@ impl Recipe {
             credit.correction = Some(CorrectionReport { stats, counts_before, counts_after });
         }
         if let Some(weights) = self.sample_weights(device, &batch, rollouts)? {
-            credit.weights = Some(match credit.weights {
+            credit.weights = Some(match credit.weights.take() {
                 Some(own) => own.iter().zip(weights).map(|(a, b)| a * b).collect(),
                 None => weights,
             });
@@ -141,7 +154,7 @@ impl Recipe {
             };
             credit.loss_mask = Some(mask_sequences(device, &left, &credit.keep)?);
         }
-        Ok(credit)
+        Ok(())
     }
 
     /// Computes the loss, dL/dlogp and metrics of a batch or minibatch with its [`Credit`]: ratio, gate, KL,

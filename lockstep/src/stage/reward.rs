@@ -226,15 +226,16 @@ impl Recipe {
         }
     }
 
-    /// The estimators that are not one call of the group op; `None` for the others.
+    /// Runs an estimator that is not one call of the group op, into an empty credit. Returns whether the
+    /// recipe's is one.
     pub(super) fn other_estimator(
         &self,
         device: &Device,
         batch: &Batch<'_>,
         input: &Rewards<'_>,
-    ) -> Result<Option<Credit>, Error> {
+        out: &mut Credit,
+    ) -> Result<bool, Error> {
         let (choice, columns) = (&self.advantage, input.columns);
-        let mut out = Credit::default();
         match choice.estimator {
             Estimator::PassAtK => {
                 let k = choice.k.unwrap_or(super::advantage::PASS_AT_K);
@@ -268,9 +269,9 @@ impl Recipe {
                 (out.advantage, out.state.role_values) =
                     role_baseline(device, &counted, roles, state, decay, order)?;
             }
-            _ => return Ok(None),
+            _ => return Ok(false),
         }
-        Ok(Some(out))
+        Ok(true)
     }
 
     /// The steps after the estimator: sharpening, filtration, RAPO's factor, the filter, entropy shaping.

@@ -117,6 +117,20 @@ pub fn group_advantage(
     valid: Option<&[u8]>,
     params: &GroupParams<'_>,
 ) -> Result<Advantages, Error> {
+    let mut out = Advantages::default();
+    group_advantage_into(device, batch, rewards, valid, params, &mut out)?;
+    Ok(out)
+}
+
+/// Like [`group_advantage`], into `out`, whose buffers are reused. `out` is unspecified after an error.
+pub fn group_advantage_into(
+    device: &Device,
+    batch: &Batch<'_>,
+    rewards: &[f32],
+    valid: Option<&[u8]>,
+    params: &GroupParams<'_>,
+    out: &mut Advantages,
+) -> Result<(), Error> {
     batch.check_sequences("rewards", rewards.len())?;
     if let Some(valid) = valid {
         check_length("valid", batch.sequences(), "one per sequence", valid.len())?;
@@ -137,15 +151,14 @@ pub fn group_advantage(
         false => None,
     };
     let has_pivot = matches!(params.baseline, Baseline::Median | Baseline::Second);
-    let mut out = Advantages {
-        advantage: unwritten(f32::NAN, sequences),
-        mean: unwritten(f32::NAN, groups),
-        std: unwritten(f32::NAN, groups),
-        counted: unwritten(1, groups),
-        status: unwritten(1, groups),
-        pivot: unwritten(1, if has_pivot { groups } else { 0 }),
-        ..Advantages::default()
-    };
+    out.advantage.resize(sequences, 0.0);
+    out.mean.resize(groups, 0.0);
+    out.std.resize(groups, 0.0);
+    out.counted.resize(groups, 0);
+    out.status.resize(groups, 0);
+    out.pivot.resize(if has_pivot { groups } else { 0 }, 0);
+    out.keep.clear();
+    out.role_state.clear();
     let kernel = GroupAdvantage {
         cu_groups: batch.cu_groups(),
         rewards: In::new(rewards),
@@ -190,13 +203,7 @@ pub fn group_advantage(
             return Err(Argument::NotFinite { result, index, hint }.into());
         }
     }
-    Ok(out)
-}
-
-/// An array that the op writes. It is not allocated with zeros: glibc does not reuse just-freed memory for
-/// zeroed allocations, and five such allocations are much of the cost of a call for 8 sequences.
-fn unwritten<T: Copy>(value: T, len: usize) -> Vec<T> {
-    std::iter::repeat_n(value, len).collect()
+    Ok(())
 }
 
 /// The error for the first bad weight or given baseline of a group.

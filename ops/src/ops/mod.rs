@@ -38,7 +38,7 @@ pub mod vcpo;
 pub mod vtrace;
 pub mod whiten;
 
-pub use advantage::group_advantage;
+pub use advantage::{group_advantage, group_advantage_into};
 pub use aggregate::{aggregate, fold_rows};
 pub use combine::{combine, gdpo};
 pub use correction::{mismatch_stats, rollout_correction};

@@ -56,6 +56,8 @@ impl Target {
 
     /// Compiles the crate `lockstep-kernels`, always from scratch.
     pub fn build(&self, tools: &Toolchain, root: &Path, build: &Path) -> Result<Built> {
+        // Cargo builds once at a time in a folder.
+        let build = &build.join(self.cpu);
         let folder = build.join(self.triple).join("device");
         // Left-over files would be mistaken for results, and a result that cargo considers fresh would not be
         // rewritten.

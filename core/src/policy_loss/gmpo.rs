@@ -291,14 +291,16 @@ impl Kernel for PolicyLossGmpo<'_> {
         usize::from(self.metrics.is_some())
     }
 
-    /// On a CPU, loops without a per-token test for the harmonic mean, unless the mean is harmonic.
+    /// On a CPU, loops without a per-token test for a harmonic mean and a straight-through guard, unless the
+    /// call has one.
     #[inline(always)]
     fn row<T: Team>(&self, team: &T, row: usize) {
-        match (self.variant(), self.mean) {
-            (0, Mean::Harmonic) => team.row_as::<0, Self>(self, row),
-            (0, _) => team.row_as::<2, Self>(self, row),
-            (_, Mean::Harmonic) => team.row_as::<1, Self>(self, row),
-            _ => team.row_as::<3, Self>(self, row),
+        let any = self.mean == Mean::Harmonic || self.guard.is_straight_through();
+        match (self.variant(), any) {
+            (0, true) => team.row_as::<0, Self>(self, row),
+            (0, false) => team.row_as::<2, Self>(self, row),
+            (_, true) => team.row_as::<1, Self>(self, row),
+            (_, false) => team.row_as::<3, Self>(self, row),
         }
     }
 
@@ -324,7 +326,8 @@ const FIRST_METRIC: usize = 4;
 #[derive(Clone, Copy)]
 struct Token<const ANY: bool> {
     guard: Guard,
-    /// Whether to sum inverse ratios; read only if `ANY`, that is, if the mean may be harmonic.
+    /// Whether to sum inverse ratios; read only if `ANY`, that is, if the mean may be harmonic or the guard
+    /// straight-through.
     inverse: bool,
     low: f32,
     high: f32,
@@ -404,7 +407,12 @@ impl<const ANY: bool> Element<3, 1, 0, 0> for Kept<ANY> {
         let advantage = input(2);
         let kept = (clipped(d, advantage, self.low, self.high) == d) & (advantage != 0.0);
         let value = if ANY && self.inverse { self.value * num::exp::<A>(-d) } else { self.value };
-        let coef = if kept { self.guard.gradient(value, inside) } else { 0.0 };
+        let gradient = match ANY {
+            true => self.guard.gradient(value, inside),
+            false if inside => value,
+            false => 0.0,
+        };
+        let coef = if kept { gradient } else { 0.0 };
         // A NaN must raise the alarm; otherwise the sweep does not make it the canonical NaN.
         Lane { out: [coef + 0.0], sum: [], max: [], alarm: flag::finite(coef) }
     }

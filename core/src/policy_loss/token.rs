@@ -202,14 +202,10 @@ impl<G: Gate, const KL: u8, const HOT: u8, const WANT: u8> Token<G, KL, HOT, WAN
         let gate = self.gate.gate_staged(self.sample::<A>(ratio, &input), of_gate);
         let gradient = match self.sequence {
             _ if G::SCORE => gate.gradient,
-            Some(_) => {
-                if inside {
-                    gate.gradient
-                } else {
-                    0.0
-                }
-            }
-            None => self.guard.gradient(gate.gradient, inside),
+            None if HOT == GENERAL => self.guard.gradient(gate.gradient, inside),
+            // No other guard keeps the gradient outside.
+            _ if inside => gate.gradient,
+            _ => 0.0,
         };
         let mut alarm = if Self::RATIO { 0 } else { self.faults(&input) };
         let (policy, policy_gradient) = if HOT != GENERAL {

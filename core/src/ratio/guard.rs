@@ -35,6 +35,12 @@ impl Guard {
         Guard { bound, straight_through: true }
     }
 
+    /// Whether the gradient is kept outside the bound.
+    #[inline(always)]
+    pub const fn is_straight_through(self) -> bool {
+        self.straight_through
+    }
+
     /// The guarded log-ratio and whether `d` was inside the bound.
     #[inline(always)]
     pub fn apply(self, d: f32) -> (f32, bool) {

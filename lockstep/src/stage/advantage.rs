@@ -3,7 +3,7 @@
 use super::reward::needed;
 use crate::ops::advantage::{Advantages, GroupParams, group_advantage_into};
 use crate::ops::tree::{Outcomes, TempoParams, tempo};
-use crate::ops::whiten::{WhitenParams, whiten};
+use crate::ops::whiten::{WhitenParams, whiten, whiten_into};
 use crate::ops::{self, locate};
 use crate::recipe::{AdvantageChoice, Estimator, NanReward, Recipe, SingletonChoice, WhitenChoice};
 use crate::{Advantage, Batch, Credit, Device, Error};
@@ -77,7 +77,7 @@ impl Recipe {
             let alone = values.iter().filter(|value| !value.is_nan()).count() == 1;
             // MSSR's code only centres and divides if there are at least two responses.
             if !(alone && self.advantage.whiten == Some(WhitenChoice::Mssr)) {
-                advantage = whiten(device, of_tokens, Advantage::PerSequence(&values), &params)?;
+                whiten_into(device, of_tokens, Advantage::PerSequence(&values), &params, &mut advantage)?;
             }
         }
         credit.advantage = advantage;

@@ -1,17 +1,19 @@
 # The stages neon, races and mutants. Read by .ci/run.
 
-# The NEON level, executed: an AArch64 program in QEMU, with Debian's library sources. The corpus and every recipe have the published
+# The NEON level, executed: an AArch64 program in QEMU, with Debian's library for arm64. The corpus and every recipe have the published
 # digests, a sample of each scalar function its bits and bounds.
 stage_neon() {
-    need_packages rustc-web cargo-web rust-web-src gcc-aarch64-linux-gnu libc6-dev-arm64-cross qemu-user
+    need_packages rustc-web cargo-web gcc-aarch64-linux-gnu libc6-dev-arm64-cross qemu-user
     local machine=aarch64-unknown-linux-gnu built said threads vectors
     built=$target/neon/$machine/release/digests
+    arm64_library "$target/neon/library"
     (
-        export RUSTC=/usr/bin/rustc RUSTC_BOOTSTRAP=1 CARGO_TARGET_DIR=$target/neon
+        export RUSTC=/usr/bin/rustc CARGO_TARGET_DIR=$target/neon
         export CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_LINKER=aarch64-linux-gnu-gcc
+        export CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_RUSTFLAGS=--sysroot=$target/neon/library/usr
         export CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_RUNNER=qemu-aarch64 QEMU_LD_PREFIX=/usr/aarch64-linux-gnu
-        # The same libraries for both, so that they are built once. Only the loops over rows must be as they ship.
-        local cargo=(/usr/bin/cargo --quiet -Zbuild-std=std,panic_unwind,test
+        # Only the loops over rows must be as they ship.
+        local cargo=(/usr/bin/cargo --quiet
             --config profile.release.opt-level=1 --config profile.release.package.lockstep-cpu.opt-level=2)
         "${cargo[@]}" build --release --target "$machine" -p lockstep-conformance --bin digests
         "${cargo[@]}" test --release --target "$machine" -p lockstep-core --features std --test num_sample
@@ -32,6 +34,22 @@ stage_neon() {
         die "subnormals as zeros were not noticed: $said"
     grep -q 'corpus .*NOT the published one' <<<"$said" || die "no other digest with subnormals as zeros: $said"
     echo "with subnormals as zeros: another digest, as it must be"
+}
+
+# Debian's standard library for arm64, of the compiler that is installed: arm64_library FOLDER. Unpacked, for as a package it wants the
+# whole compiler for arm64.
+arm64_library() {
+    local version apt=(apt-get -qq -o APT::Architecture=arm64 -o APT::Architectures=arm64
+        -o Dir::State::Lists="$scratch/lists" -o APT::Sandbox::User=root)
+    version=$(dpkg-query -W -f '${Version}' libstd-rust-web-dev)
+    [ "$(cat "$1/version" 2>/dev/null)" != "$version" ] || return 0
+    mkdir -p "$scratch/lists/partial" "$scratch/arm64"
+    fetching "${apt[@]}" update
+    (cd "$scratch/arm64" && fetching "${apt[@]}" download "libstd-rust-web-dev=$version")
+    rm -rf "$1"
+    mkdir -p "$1"
+    dpkg-deb -x "$scratch"/arm64/libstd-rust-web-dev_*.deb "$1"
+    echo "$version" >"$1/version"
 }
 
 # A race detector over the CPU backend: every op's cases, neighbouring rows on different threads, without a report; a planted race is reported.

@@ -93,8 +93,12 @@ pub fn run(root: &Path, options: &Options) -> Result<()> {
     };
     let waiting: Vec<&tree::Mutant> = asked.iter().filter(again).copied().collect();
     if !waiting.is_empty() {
-        run.trace()?;
-        let tests = tests::tests(&built, &folder, &stamp)?;
+        let (tests, trace) = std::thread::scope(|scope| {
+            let trace = scope.spawn(|| run.trace());
+            (tests::tests(&built, &folder, &stamp), trace.join().expect("no panic"))
+        });
+        trace?;
+        let tests = tests?;
         println!("mutants: ready to try {} after {:.0} s", waiting.len(), start.elapsed().as_secs_f64());
         run.all(&waiting, &tests)?;
     }

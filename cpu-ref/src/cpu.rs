@@ -131,7 +131,7 @@ impl Cpu {
             #[cfg(target_arch = "x86_64")]
             // SAFETY: `new` checked that this machine has the level's features.
             Level::Avx2 => unsafe { crate::avx::scan_avx2(keys, first, low, high) },
-            #[cfg(target_arch = "x86_64")]
+            #[cfg(all(target_arch = "x86_64", not(lockstep_without_avx512)))]
             // SAFETY: as above.
             Level::Avx512 => unsafe { crate::avx::scan_avx512(keys, first, low, high) },
             _ => nth::scan(keys, first, low, high),
@@ -147,7 +147,7 @@ impl Cpu {
             #[cfg(target_arch = "x86_64")]
             // SAFETY: `new` checked that this machine has the level's features.
             Level::Avx2 => unsafe { crate::avx::rows_avx2(kernel, rows) },
-            #[cfg(target_arch = "x86_64")]
+            #[cfg(all(target_arch = "x86_64", not(lockstep_without_avx512)))]
             // SAFETY: as above.
             Level::Avx512 => unsafe { crate::avx::rows_avx512(kernel, rows) },
             #[cfg(target_arch = "aarch64")]

@@ -54,6 +54,7 @@ def test_what_is_wrong_is_named(changed, message, argument, index):
 
 
 def test_importing_it_is_quick_and_brings_no_torch():
-    script = "import sys, time; t = time.perf_counter(); import lockstep; print(time.perf_counter() - t); assert 'torch' not in sys.modules and 'numpy' not in sys.modules"
+    # What it takes of a processor: by the clock, other work would count.
+    script = "import sys, time; t = time.process_time(); import lockstep; print(time.process_time() - t); assert 'torch' not in sys.modules and 'numpy' not in sys.modules"
     took = min(float(subprocess.run([sys.executable, "-c", script], check=True, capture_output=True).stdout) for _ in range(3))
     assert took < 0.05

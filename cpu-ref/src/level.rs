@@ -48,7 +48,7 @@ impl Level {
             Level::Plain => true,
             #[cfg(target_arch = "x86_64")]
             Level::Avx2 => is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma"),
-            // The fuzz targets leave it out on a machine that lacks it: a third of what takes longest to compile.
+            // Fuzz targets leave it out where the CPU lacks it: it takes minutes to compile for them.
             #[cfg(target_arch = "x86_64")]
             Level::Avx512 => {
                 !cfg!(lockstep_without_avx512)

@@ -3,6 +3,7 @@
 use lockstep::core::advantage::{Baseline, Scale};
 use lockstep::core::aggregate::exact::{ExactMoments, ExactSum};
 use lockstep::core::aggregate::exact_sum::{CLASSES, NEGATIVE, POSITIVE, Summand};
+use lockstep::core::aggregate::{PerRow, Weight};
 use lockstep::core::correction::{K1Band, Rejections, Statistic};
 use lockstep::core::gate::{Cispo, Divergence, Gate, MiniRl, PpoClip, Remix, Sample, TrustRegion};
 use lockstep::core::kl::{Estimator, Kl};
@@ -11,12 +12,12 @@ use lockstep::core::num::{self, Soft};
 use lockstep::core::policy_loss::SequenceRule;
 use lockstep::core::policy_loss::gmpo::Mean;
 use lockstep::core::ragged::{In, Mask, Out, flag};
-use lockstep::core::ratio::Guard;
+use lockstep::core::ratio::{Guard, Level};
 use lockstep::core::routing::{ChosenOut, GatingForward, Replay, Router, RouterKind, Trace};
 use lockstep::ops::advantage::{GroupParams, group_advantage};
 use lockstep::ops::correction::{CorrectionParams, rollout_correction};
 use lockstep::ops::logits::{Logits, otr_exact, otr_sampled};
-use lockstep::ops::policy_loss::{GmpoParams, PolicyInput, PolicyOutput, gmpo};
+use lockstep::ops::policy_loss::{GmpoParams, PolicyInput, PolicyOutput, PolicyParams, gmpo, policy_loss};
 use lockstep::ops::{gating_backward, gating_forward, sequence_weight};
 use lockstep::{Advantage, Batch, Device, Outputs};
 
@@ -225,6 +226,25 @@ fn a_record_that_names_no_expert_raises_the_alarm() {
         row_alarm[0] > flag::LIMIT
     };
     assert_eq!([[3, 0], [0, 4], [1, 1]].map(alarm), [false, true, true]);
+}
+
+#[test]
+fn a_token_outside_the_guard_keeps_its_gradient_where_it_is_straight_through() {
+    // log r = 1, guarded to 0.5; a negative advantage, which the clip at 0.8 does not stop: dL/dlogp = −A·r.
+    let batch = Batch::new(&[0, 1], &[0, 1], None).unwrap();
+    let gate = PpoClip { clip_ratio_low: 0.2, clip_ratio_high: 0.2, clip_ratio_c: 3.0 };
+    let weight = Weight { per_row: PerRow::One, denominator: 1.0, scale: 1.0 };
+    for (guard, want) in [(Guard::clamp(0.5), 0.0), (Guard::straight_through(0.5), 0.5f32.exp())] {
+        let (level, band) = (Level::Token, [0.8, 1.2]);
+        let params = PolicyParams { gate, level, guard, kl: None, kl_weighted: false, weight, band };
+        for outputs in [Outputs::COEF, Outputs { loss: true, ..Outputs::COEF }] {
+            let input = PolicyInput::new(&[-1.0], &[-2.0], Advantage::PerSequence(&[-1.0]));
+            let mut out = PolicyOutput::default();
+            policy_loss(&Device::cpu(), &batch, &PolicyInput { outputs, ..input }, &params, &mut out)
+                .unwrap();
+            near(&out.coef, &[want]);
+        }
+    }
 }
 
 #[test]

@@ -56,7 +56,8 @@ fn short_ways_of_policy_losses_have_the_bits_of_the_general_one() {
             });
             (policy.loss, policy.token_loss, policy.metrics) = (choice(3, 3) != 0, choice(4, 4) == 0, false);
             policy.token_loss &= policy.loss;
-            policy.guard = [Guard::clamp(0.25), Guard::clamp(20.0), Guard::NONE][choice(5, 3)];
+            let guards = [Guard::clamp(0.25), Guard::clamp(20.0), Guard::NONE, Guard::straight_through(0.25)];
+            policy.guard = guards[choice(5, 4)];
             policy.level = match choice(6, 3) {
                 0 => Level::Sequence { log_max: if seed % 3 == 0 { 0.125 } else { 10.0 } },
                 _ => Level::Token,

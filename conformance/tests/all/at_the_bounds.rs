@@ -249,17 +249,17 @@ fn a_token_outside_the_guard_keeps_its_gradient_where_it_is_straight_through() {
 
 #[test]
 fn a_guard_beyond_87_lets_a_ratio_be_subnormal() {
-    // e^−87.6 = 9.0e−39 is below the smallest normal number. dL/dlogp = −A·r, times 2^64 to be a normal number again.
+    // e^−87.8 and its power of two, 2^−127, are subnormal. dL/dlogp = −A·r, times 2^64 to be normal again.
     let batch = Batch::new(&[0, 1], &[0, 1], None).unwrap();
     let weight = Weight { per_row: PerRow::One, denominator: 1.0, scale: 1.0 };
     let gate = PpoClip { clip_ratio_low: 0.2, clip_ratio_high: 0.2, clip_ratio_c: 3.0 };
-    let (level, guard, band) = (Level::Token, Guard::clamp(87.8), [0.8, 1.2]);
+    let (level, guard, band) = (Level::Token, Guard::clamp(87.85), [0.8, 1.2]);
     let params = PolicyParams { gate, level, guard, kl: None, kl_weighted: false, weight, band };
     let advantage = [2f32.powi(64)];
-    let input = PolicyInput::new(&[-88.6], &[-1.0], Advantage::PerSequence(&advantage));
+    let input = PolicyInput::new(&[-88.8], &[-1.0], Advantage::PerSequence(&advantage));
     let mut out = PolicyOutput::default();
     policy_loss(&Device::cpu(), &batch, &input, &params, &mut out).unwrap();
-    let want = -(f64::from(-88.6f32 + 1.0)).exp() * 2f64.powi(64);
+    let want = -(f64::from(-88.8f32 + 1.0)).exp() * 2f64.powi(64);
     assert!((f64::from(out.coef[0]) / want - 1.0).abs() < 1e-5, "{} is not {want}", out.coef[0]);
 }
 

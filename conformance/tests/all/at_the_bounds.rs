@@ -228,21 +228,26 @@ fn a_record_that_names_no_expert_raises_the_alarm() {
     assert_eq!([[3, 0], [0, 4], [1, 1]].map(alarm), [false, true, true]);
 }
 
-#[test]
-fn a_token_outside_the_guard_keeps_its_gradient_where_it_is_straight_through() {
-    // log r = 1, guarded to 0.5; a negative advantage, which the clip at 0.8 does not stop: dL/dlogp = −A·r.
+/// dL/dlogp of the only token of a batch under PPO with this guard.
+fn slope(guard: Guard, logp: [f32; 2], advantage: f32, outputs: Outputs) -> f32 {
     let batch = Batch::new(&[0, 1], &[0, 1], None).unwrap();
     let gate = PpoClip { clip_ratio_low: 0.2, clip_ratio_high: 0.2, clip_ratio_c: 3.0 };
     let weight = Weight { per_row: PerRow::One, denominator: 1.0, scale: 1.0 };
+    let (level, band) = (Level::Token, [0.8, 1.2]);
+    let params = PolicyParams { gate, level, guard, kl: None, kl_weighted: false, weight, band };
+    let (logp, logp_old, advantage) = ([logp[0]], [logp[1]], [advantage]);
+    let input = PolicyInput::new(&logp, &logp_old, Advantage::PerSequence(&advantage));
+    let mut out = PolicyOutput::default();
+    policy_loss(&Device::cpu(), &batch, &PolicyInput { outputs, ..input }, &params, &mut out).unwrap();
+    out.coef[0]
+}
+
+#[test]
+fn a_token_outside_the_guard_keeps_its_gradient_where_it_is_straight_through() {
+    // log r = 1, guarded to 0.5; a negative advantage, which the clip at 0.8 does not stop: dL/dlogp = −A·r.
     for (guard, want) in [(Guard::clamp(0.5), 0.0), (Guard::straight_through(0.5), 0.5f32.exp())] {
-        let (level, band) = (Level::Token, [0.8, 1.2]);
-        let params = PolicyParams { gate, level, guard, kl: None, kl_weighted: false, weight, band };
         for outputs in [Outputs::COEF, Outputs { loss: true, ..Outputs::COEF }] {
-            let input = PolicyInput::new(&[-1.0], &[-2.0], Advantage::PerSequence(&[-1.0]));
-            let mut out = PolicyOutput::default();
-            policy_loss(&Device::cpu(), &batch, &PolicyInput { outputs, ..input }, &params, &mut out)
-                .unwrap();
-            near(&out.coef, &[want]);
+            near(&[slope(guard, [-1.0, -2.0], -1.0, outputs)], &[want]);
         }
     }
 }
@@ -250,17 +255,9 @@ fn a_token_outside_the_guard_keeps_its_gradient_where_it_is_straight_through() {
 #[test]
 fn a_guard_beyond_87_lets_a_ratio_be_subnormal() {
     // e^−87.8 and its power of two, 2^−127, are subnormal. dL/dlogp = −A·r, times 2^64 to be normal again.
-    let batch = Batch::new(&[0, 1], &[0, 1], None).unwrap();
-    let weight = Weight { per_row: PerRow::One, denominator: 1.0, scale: 1.0 };
-    let gate = PpoClip { clip_ratio_low: 0.2, clip_ratio_high: 0.2, clip_ratio_c: 3.0 };
-    let (level, guard, band) = (Level::Token, Guard::clamp(87.85), [0.8, 1.2]);
-    let params = PolicyParams { gate, level, guard, kl: None, kl_weighted: false, weight, band };
-    let advantage = [2f32.powi(64)];
-    let input = PolicyInput::new(&[-88.8], &[-1.0], Advantage::PerSequence(&advantage));
-    let mut out = PolicyOutput::default();
-    policy_loss(&Device::cpu(), &batch, &input, &params, &mut out).unwrap();
+    let got = slope(Guard::clamp(87.85), [-88.8, -1.0], 2f32.powi(64), Outputs::ALL);
     let want = -(f64::from(-88.8f32 + 1.0)).exp() * 2f64.powi(64);
-    assert!((f64::from(out.coef[0]) / want - 1.0).abs() < 1e-5, "{} is not {want}", out.coef[0]);
+    assert!((f64::from(got) / want - 1.0).abs() < 1e-5, "{got} is not {want}");
 }
 
 #[test]

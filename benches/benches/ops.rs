@@ -4,12 +4,12 @@
 //! reference's bits. `examples/record.rs` writes the dated records.
 
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
-use lockstep::{Device, Level};
+use lockstep::{Device, SimdLevel};
 use lockstep_benches::{Copy, Inputs, all, same_bits};
 
 fn ops(criterion: &mut Criterion) {
     let small = Inputs::new(64 << 10, 1000);
-    for level in Level::available() {
+    for level in SimdLevel::available() {
         let device = Device::cpu_with(Some(level), None).expect("an available level");
         assert_eq!(same_bits(&small, &device).expect("valid inputs"), Ok(()), "bits of plain on {level}");
     }

@@ -23,7 +23,7 @@ fn main() -> Result<(), Error> {
     let tokens = std::env::args().nth(1).and_then(|s| s.parse().ok()).unwrap_or(16 << 20);
     let inputs = Inputs::new(tokens, 4096);
     let device = Device::cpu();
-    let level = lockstep::Level::available().last().map_or("none", |level| level.name());
+    let level = lockstep::SimdLevel::available().last().map_or("none", |level| level.name());
     println!("# ns; {} tokens in sequences of 4096, {level}, all threads", inputs.tokens());
     for mut bench in all(&inputs)? {
         let timed = |entry: &Entry| entry.bench == Some(bench.name);

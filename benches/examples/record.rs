@@ -5,7 +5,7 @@
 //! as a fraction of the copy bandwidth measured in the same run. `LOCKSTEP_LEVEL=avx512` and
 //! `LOCKSTEP_OPS=coef` restrict it.
 
-use lockstep::{Device, Error, Level};
+use lockstep::{Device, Error, SimdLevel};
 use lockstep_benches::{Copy, Inputs, all};
 use std::time::Instant;
 
@@ -38,8 +38,9 @@ fn main() -> Result<(), Error> {
             / 1e9;
         println!("copy,memcpy,{threads},,,{copied:.1},1.00");
         drop(copy);
-        for level in
-            Level::available().into_iter().filter(|l| narrow("LOCKSTEP_LEVEL").is_none_or(|n| n == l.name()))
+        for level in SimdLevel::available()
+            .into_iter()
+            .filter(|l| narrow("LOCKSTEP_LEVEL").is_none_or(|n| n == l.name()))
         {
             let device = Device::cpu_with(Some(level), Some(threads))?;
             for mut bench in all(&inputs)? {
@@ -47,7 +48,7 @@ fn main() -> Result<(), Error> {
                     continue;
                 }
                 let seconds =
-                    best(if level == Level::Plain { 1 } else { 5 }, || (bench.run)(&device).map(|_| ()))?;
+                    best(if level == SimdLevel::Plain { 1 } else { 5 }, || (bench.run)(&device).map(|_| ()))?;
                 let (ns, rate) = (seconds * 1e9 / tokens as f64, bench.bytes * tokens as f64 / seconds / 1e9);
                 println!("{},{level},{threads},{tokens},{ns:.4},{rate:.2},{:.2}", bench.name, rate / copied);
             }

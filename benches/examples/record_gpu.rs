@@ -1,36 +1,72 @@
 //! `cargo run --release -p lockstep-benches --example record_gpu [TOKENS] [LENGTH] >
 //! benches/record/<device>/<date>.csv`
 //!
-//! Every op on the first GPU of each kind: the median of several batches of launches, in ns per token, in
-//! GB/s, and as a fraction of the copy bandwidth of the same device in the same run. Without a GPU it prints
-//! the reason and exits with code 1.
+//! Every benchmark on the first GPU of each kind: the median of several batches of launches, in ns per token,
+//! in GB/s, and as a fraction of the copy bandwidth of the same device in the same run. A benchmark of
+//! several entry points has a line for each of them too, `benchmark: entry`, without a bandwidth. Without a
+//! GPU it prints the reason and exits with code 1.
 
-use lockstep_benches::{Inputs, OnGpu, all_on_gpu};
-use lockstep_gpu::{Driver, Error, Gpu};
-use std::time::Instant;
+use lockstep::{Backend, Device, Error};
+use lockstep_benches::{Inputs, OnGpu, all, copy_on_gpu};
+use lockstep_gpu::{Driver, Gpu};
+use std::time::{Duration, Instant};
 
 const BATCHES: usize = 15;
-const LAUNCHES: u64 = 20;
+const LAUNCHES: u32 = 20;
 
-fn record<D: Driver>(gpu: Gpu<D>, inputs: &Inputs) -> Result<(), Error> {
-    let device = format!("{} ({})", gpu.info().name, gpu.info().arch);
-    let mut batch = OnGpu::new(gpu, inputs)?;
-    let mut copied = f64::NAN;
-    for bench in all_on_gpu(inputs) {
-        let mut seconds = Vec::new();
-        for _ in 0..BATCHES {
-            seconds.push(batch.time(&bench, LAUNCHES)?.as_secs_f64() / LAUNCHES as f64);
+/// The median of the batches, in seconds a launch.
+fn median(mut batches: Vec<Duration>) -> f64 {
+    batches.sort();
+    batches[BATCHES / 2].as_secs_f64() / f64::from(LAUNCHES)
+}
+
+fn record<D: Driver>(backend: Backend, gpu: &Gpu<D>, inputs: &Inputs) -> Result<(), Error> {
+    let what = format!("{} ({})", gpu.info().name, gpu.info().arch);
+    let tokens = inputs.tokens() as f64;
+    let line = |name: &str, seconds: f64, rest: String| {
+        println!("{},{what},{tokens},{:.5},{rest}", name.replace(", ", " + "), seconds * 1e9 / tokens);
+    };
+    let rate = |bytes: f64, seconds: f64| bytes * tokens / seconds / 1e9;
+    let copies: Vec<_> =
+        (0..BATCHES).map(|_| copy_on_gpu(gpu, inputs, LAUNCHES)).collect::<Result<_, _>>()?;
+    let seconds = median(copies);
+    let copied = rate(8.0, seconds);
+    line("copy", seconds, format!("{copied:.1},1.000"));
+
+    let device = Device::open(backend.name())?;
+    let timed = OnGpu::new(&device, BATCHES, LAUNCHES).expect("opened as a GPU");
+    for mut bench in all(inputs)? {
+        let times = timed.time(&mut bench)?;
+        // A function that launches nothing.
+        if times.is_empty() {
+            continue;
         }
-        seconds.sort_by(f64::total_cmp);
-        let (median, tokens) = (seconds[BATCHES / 2], inputs.tokens() as f64);
-        let rate = bench.bytes * tokens / median / 1e9;
-        if bench.name == "copy" {
-            copied = rate;
+        let sums = (0..BATCHES).map(|k| times.values().map(|batches| batches[k]).sum()).collect();
+        let seconds = median(sums);
+        let rate = rate(bench.bytes, seconds);
+        line(bench.name, seconds, format!("{rate:.1},{:.3}", rate / copied));
+        if times.len() > 1 {
+            for (entry, batches) in times {
+                line(&format!("{}: {entry}", bench.name), median(batches), ",".to_owned());
+            }
         }
-        let (name, ns) = (bench.name, median * 1e9 / tokens);
-        println!("{name},{device},{tokens},{ns:.5},{rate:.1},{:.3}", rate / copied);
     }
     Ok(())
+}
+
+/// Opens the first device of a kind (the driver, a context, the module with all entry points), and records
+/// it. Returns whether that worked.
+fn on<D: Driver>(
+    backend: Backend,
+    open: fn(usize) -> Result<Gpu<D>, lockstep_gpu::Error>,
+    inputs: &Inputs,
+) -> bool {
+    let begun = Instant::now();
+    let result = open(0).map_err(Error::from).and_then(|gpu| {
+        eprintln!("{backend}: opened in {:.1} ms", 1e3 * begun.elapsed().as_secs_f64());
+        record(backend, &gpu, inputs)
+    });
+    result.inspect_err(|error| eprintln!("{backend}: {error}")).is_ok()
 }
 
 fn main() {
@@ -38,20 +74,9 @@ fn main() {
         |i: usize, default: usize| std::env::args().nth(i).and_then(|s| s.parse().ok()).unwrap_or(default);
     let inputs = Inputs::new(number(1, 64 << 20), number(2, 4096));
     println!("op,device,tokens,ns_per_token,gb_per_s,fraction_of_copy");
-    // The driver, a context, and the module with all entry points.
-    let opened = |api: &str, begun: Instant| {
-        eprintln!("{api}: opened in {:.1} ms", 1e3 * begun.elapsed().as_secs_f64())
-    };
-    let begun = Instant::now();
-    let cuda = lockstep_cuda::open(0).inspect(|_| opened("cuda", begun)).and_then(|gpu| record(gpu, &inputs));
-    let begun = Instant::now();
-    let rocm = lockstep_rocm::open(0).inspect(|_| opened("rocm", begun)).and_then(|gpu| record(gpu, &inputs));
-    for (api, result) in [("cuda", &cuda), ("rocm", &rocm)] {
-        if let Err(error) = result {
-            eprintln!("{api}: {error}");
-        }
-    }
-    if cuda.is_err() && rocm.is_err() {
+    let cuda = on(Backend::Cuda, lockstep_cuda::open, &inputs);
+    let rocm = on(Backend::Rocm, lockstep_rocm::open, &inputs);
+    if !cuda && !rocm {
         std::process::exit(1);
     }
 }

@@ -3,7 +3,7 @@
 use crate::Inputs;
 use crate::ops::{Bench, bits};
 use lockstep::Batch;
-use lockstep::core::kl::{Estimator, Kl};
+use lockstep::core::kl::{Kl, KlFormula};
 use lockstep::core::tree::NONE;
 use lockstep::ops::advantage::GroupParams;
 use lockstep::ops::optimal_token_baseline::Score;
@@ -84,7 +84,7 @@ pub(crate) fn benches<'a>(inputs: &'a Inputs, batch: Batch<'a>) -> Vec<Bench<'a>
             bytes: 17.0,
             run: Box::new(move |device| {
                 let Inputs { logp, logp_old, logp_ref, .. } = inputs;
-                let k1 = Kl::new(Estimator::K1);
+                let k1 = Kl::new(KlFormula::K1);
                 Ok(bits(&kl_in_reward(device, &batch, logp, logp_old, logp_ref, &k1, 0.01)?))
             }),
         },

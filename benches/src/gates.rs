@@ -5,7 +5,7 @@ use crate::ops::{Bench, bits, policy_with};
 use lockstep::ops::policy_loss::{GmpoParams, gmpo};
 use lockstep::ops::select::{Candidates, Pick, select};
 use lockstep::ops::{covariance, sequence_weight};
-use lockstep::{Advantage, Batch, Counts, Outputs, PolicyInput, PolicyOutput};
+use lockstep::{Advantage, Batch, Counts, Device, Outputs, PolicyInput, PolicyOutput};
 use lockstep_core::gate::{Divergence, MiniRl, Remix, TrustRegion};
 use lockstep_core::policy_loss::SequenceRule;
 use lockstep_core::policy_loss::gmpo::Mean;
@@ -31,23 +31,23 @@ pub(crate) fn benches<'a>(inputs: &'a Inputs, both: (Batch<'a>, Counts)) -> Vec<
         denominator: counts.sequences as f64,
         band: [0.8, 1.2],
     };
-    let mut out = PolicyOutput::default();
     let advantage = Advantage::PerSequence(&inputs.advantage);
+    let gmpo = |name, outputs| {
+        let mut out = PolicyOutput::default();
+        let run = move |device: &Device| {
+            let input =
+                PolicyInput { outputs, ..PolicyInput::new(&inputs.logp, &inputs.logp_old, advantage) };
+            gmpo(device, &batch, &input, &params, &mut out)?;
+            Ok(bits(&out.coef) ^ out.loss.unwrap_or(0.0).to_bits())
+        };
+        Bench { name, bytes: 13.0, run: Box::new(run) }
+    };
     vec![
         policy_with("policy_loss_mini_rl/coef", inputs, both, mini, second, Outputs::COEF, 17.0),
         policy_with("policy_loss_trust_region/coef", inputs, both, trust, second, Outputs::COEF, 17.0),
         policy_with("policy_loss_remix/coef", inputs, both, remix, second, Outputs::COEF, 17.0),
-        Bench {
-            name: "policy_loss_gmpo/coef",
-            bytes: 13.0,
-            run: Box::new(move |device| {
-                let outputs = Outputs::COEF;
-                let input =
-                    PolicyInput { outputs, ..PolicyInput::new(&inputs.logp, &inputs.logp_old, advantage) };
-                gmpo(device, &batch, &input, &params, &mut out)?;
-                Ok(bits(&out.coef))
-            }),
-        },
+        gmpo("policy_loss_gmpo/coef", Outputs::COEF),
+        gmpo("policy_loss_gmpo/all", Outputs { loss: true, metrics: true, ..Outputs::COEF }),
         Bench {
             name: "sequence_weight",
             bytes: 13.0,

@@ -1,5 +1,5 @@
 //! Shared by the benchmarks: one batch of realistic inputs, and every op of the table as a function over it.
-#![deny(unsafe_code)]
+#![forbid(unsafe_code)]
 
 mod copy;
 mod correction;
@@ -16,7 +16,7 @@ mod routing;
 mod tree;
 
 pub use copy::Copy;
-pub use gpu::{GpuBench, OnGpu, all_on_gpu};
+pub use gpu::{OnGpu, copy_on_gpu};
 pub use inputs::Inputs;
 pub use ops::{Bench, Run, all, same_bits};
 pub use tree::shared_halves;

@@ -13,10 +13,10 @@ use lockstep_core::aggregate::weight::PARTS;
 use lockstep_core::aggregate::{BatchCounts, LossTotals, MetricTotals, PerRow, Weight};
 use lockstep_core::check::{self, CheckOffsets, CheckValues};
 use lockstep_core::gate::{Cispo, DppoKl, DppoTv, Gate, PpoClip, Reinforce, Sapo};
-use lockstep_core::kl::{Estimator, Kl};
+use lockstep_core::kl::{Kl, KlFormula};
 use lockstep_core::policy_loss::{PolicyLoss, sum};
 use lockstep_core::ragged::{In, Out};
-use lockstep_core::ratio::{Guard, Level};
+use lockstep_core::ratio::{Guard, RatioGranularity};
 use lockstep_core::team::Direction;
 
 /// Runs an op once on a device and returns a checksum of the bits it wrote.
@@ -31,6 +31,13 @@ pub struct Bench<'a> {
     pub bytes: f64,
     /// Runs the op.
     pub run: Run<'a>,
+}
+
+impl Bench<'_> {
+    /// The names before the slashes: ops of the table, or a function's.
+    pub fn ops(&self) -> impl Iterator<Item = &'static str> {
+        self.name.split(", ").filter_map(|name| name.split('/').next())
+    }
 }
 
 /// A checksum over about a thousand elements; reading all of them would affect the timing.
@@ -76,7 +83,7 @@ where
         Weight { per_row: PerRow::Length { eps: 1e-8 }, denominator: counts.nonempty as f64, scale: 1.0 };
     let params = PolicyParams {
         gate,
-        level: Level::Token,
+        level: RatioGranularity::Token,
         guard: Guard::clamp(20.0),
         kl: None,
         kl_weighted: false,
@@ -133,7 +140,7 @@ pub fn all(inputs: &Inputs) -> Result<Vec<Bench<'_>>, Error> {
         name: "kl",
         bytes: 17.0,
         run: Box::new(move |device| {
-            let k3 = Kl::guarded(Estimator::K3);
+            let k3 = Kl::guarded(KlFormula::K3);
             Ok(bits(&ops::kl(device, &batch, &inputs.logp, &inputs.logp_ref, &k3)?.kl))
         }),
     });
@@ -308,7 +315,7 @@ pub fn all(inputs: &Inputs) -> Result<Vec<Bench<'_>>, Error> {
 /// Checks that every op returns the plain reference's bits on `device`. The inner error is the name of the
 /// first op that does not.
 pub fn same_bits(inputs: &Inputs, device: &Device) -> Result<Result<(), &'static str>, Error> {
-    let plain = Device::cpu_with(Some(lockstep::Level::Plain), Some(1))?;
+    let plain = Device::cpu_with(Some(lockstep::SimdLevel::Plain), Some(1))?;
     for mut bench in all(inputs)? {
         if (bench.run)(&plain)? != (bench.run)(device)? {
             return Ok(Err(bench.name));
@@ -325,11 +332,7 @@ mod tests {
     fn every_op_has_a_bench() {
         let inputs = Inputs::new(512, 16);
         let benches = all(&inputs).unwrap();
-        let named: Vec<&str> = benches
-            .iter()
-            .flat_map(|bench| bench.name.split(", "))
-            .filter_map(|name| name.split('/').next())
-            .collect();
+        let named: Vec<&str> = benches.iter().flat_map(Bench::ops).collect();
         let without: Vec<&str> =
             lockstep_core::op::OPS.iter().map(|op| op.name).filter(|op| !named.contains(op)).collect();
         assert_eq!(without, Vec::<&str>::new());

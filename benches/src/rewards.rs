@@ -5,7 +5,7 @@ use crate::ops::{Bench, bits, bits64};
 use lockstep::ops::reward::{Bands, ShapeParams, VarianceParams};
 use lockstep::ops::sharpen::{EntropyOf, SharpenParams};
 use lockstep::ops::{self};
-use lockstep::{Advantage, Batch};
+use lockstep::{Advantage, Batch, Device};
 use lockstep_core::advantage::{Order, Sharpening};
 use lockstep_core::reward::{Criterion, Shaping};
 
@@ -18,6 +18,11 @@ pub(crate) fn benches<'a>(inputs: &'a Inputs, batch: Batch<'a>) -> Vec<Bench<'a>
     let roles: Vec<u32> = (0..sequences as u32).map(|s| s % 2).collect();
     // Groups of eight.
     let similarity: Vec<f32> = (0..sequences * 8).map(|k| (k * 31 % 64) as f32 / 64.0).collect();
+    let entropies: Vec<f32> = inputs.logp.iter().map(|logp| -logp).collect();
+    let entropy_bonus = move |device: &Device, entropy: EntropyOf<'_>| {
+        let advantage = Advantage::PerSequence(&inputs.advantage);
+        Ok(bits(&ops::entropy_bonus(device, &batch, advantage, entropy, 0.4, 2.0)?))
+    };
     vec![
         Bench {
             name: "shape_rewards",
@@ -88,11 +93,12 @@ pub(crate) fn benches<'a>(inputs: &'a Inputs, batch: Batch<'a>) -> Vec<Bench<'a>
         Bench {
             name: "entropy_bonus",
             bytes: 9.0,
-            run: Box::new(move |device| {
-                let advantage = Advantage::PerSequence(&inputs.advantage);
-                let entropy = EntropyOf::Sampled(&inputs.logp);
-                Ok(bits(&ops::entropy_bonus(device, &batch, advantage, entropy, 0.4, 2.0)?))
-            }),
+            run: Box::new(move |device| entropy_bonus(device, EntropyOf::Sampled(&inputs.logp))),
+        },
+        Bench {
+            name: "entropy_bonus/full",
+            bytes: 9.0,
+            run: Box::new(move |device| entropy_bonus(device, EntropyOf::Distribution(&entropies))),
         },
     ]
 }

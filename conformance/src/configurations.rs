@@ -1,7 +1,7 @@
 //! What `lockstep verify` runs on: every way in which this machine can execute a kernel.
 
 use crate::levels::{self, Absent};
-use lockstep::{Backend, Device, Level};
+use lockstep::{Backend, Device, SimdLevel};
 
 /// One way to execute kernels, or the reason it is unavailable.
 pub struct Configuration {
@@ -21,13 +21,13 @@ fn of(backend: Backend) -> Vec<Configuration> {
     match backend {
         Backend::Cpu => {
             let with = |threads: usize| if threads == 1 { String::new() } else { "s".into() };
-            let each = |level: Level| {
+            let each = |level: SimdLevel| {
                 [1, 2].map(|threads| Configuration {
                     name: format!("{level}, {threads} thread{}", with(threads)),
                     device: levels::open(level, threads),
                 })
             };
-            Level::ALL.into_iter().flat_map(each).collect()
+            SimdLevel::ALL.into_iter().flat_map(each).collect()
         }
         gpu => match Device::all(gpu) {
             Ok(devices) => devices

@@ -1,6 +1,6 @@
 //! Which CPU levels and thread counts can be tested here, and what a missing one means.
 
-use lockstep::{Backend, Device, Level};
+use lockstep::{Backend, Device, SimdLevel};
 
 /// The environment variable that lists backends whose absence is a failure: `LOCKSTEP_REQUIRE=avx512,cuda`.
 pub const REQUIRE: &str = "LOCKSTEP_REQUIRE";
@@ -15,7 +15,7 @@ pub struct Absent {
 }
 
 /// Opens a device of this level. Errors: why there is none.
-pub fn open(level: Level, threads: usize) -> Result<Device, Absent> {
+pub fn open(level: SimdLevel, threads: usize) -> Result<Device, Absent> {
     Device::cpu_with(Some(level), Some(threads)).map_err(|error| Absent::new(level.name(), error.to_string()))
 }
 
@@ -39,14 +39,15 @@ pub fn required() -> Vec<String> {
 /// Names in [`REQUIRE`] that match no level or backend, so that a misspelt requirement cannot pass.
 pub fn unknown() -> Vec<String> {
     let known = |name: &String| {
-        Level::ALL.iter().any(|level| level.name() == name) || Backend::ALL.iter().any(|b| b.name() == name)
+        SimdLevel::ALL.iter().any(|level| level.name() == name)
+            || Backend::ALL.iter().any(|b| b.name() == name)
     };
     required().into_iter().filter(|name| !known(name)).collect()
 }
 
 /// The reference device, plain with one thread, which every machine has.
 pub fn reference() -> Device {
-    match open(Level::Plain, 1) {
+    match open(SimdLevel::Plain, 1) {
         Ok(device) => device,
         Err(absent) => panic!("{}", absent.reason),
     }

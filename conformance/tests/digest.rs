@@ -1,6 +1,6 @@
 //! One digest in every configuration of this machine: the published one.
 
-use lockstep::{Backend, Level};
+use lockstep::{Backend, SimdLevel};
 use lockstep_conformance::cases::random::random;
 use lockstep_conformance::digest::{PUBLISHED_RECIPES, digest, recipes};
 use lockstep_conformance::levels;
@@ -15,7 +15,7 @@ fn every_configuration_prints_the_published_digest() {
     assert!(report.configurations_agree(), "{report}");
     // This would be vacuous if only the reference had run, so every level of this machine must have run.
     let ran = |(_, outcome): &&(String, Outcome)| matches!(outcome, Outcome::Digest(_, n) if *n > 3_000_000);
-    assert!(report.configurations.iter().filter(ran).count() >= 2 * Level::available().len(), "{report}");
+    assert!(report.configurations.iter().filter(ran).count() >= 2 * SimdLevel::available().len(), "{report}");
     for backend in Backend::ALL {
         let named = |(name, _): &(String, Outcome)| name.starts_with(backend.name());
         assert!(
@@ -34,7 +34,7 @@ fn every_configuration_prints_the_published_digest() {
 fn every_configuration_prints_the_published_digest_of_recipes() {
     let report = recipes(&Backend::ALL);
     println!("{report}");
-    assert!(report.configurations.len() >= 2 * Level::available().len(), "{report}");
+    assert!(report.configurations.len() >= 2 * SimdLevel::available().len(), "{report}");
     assert!(report.configurations_agree(), "{report}");
     assert_eq!(
         report.digest,

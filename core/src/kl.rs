@@ -45,7 +45,7 @@ use crate::team::{Element, Lane, Team};
 
 /// The estimator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Estimator {
+pub enum KlFormula {
     /// x.
     K1,
     /// |x|.
@@ -57,7 +57,7 @@ pub enum Estimator {
 }
 
 crate::launch_args!(
-    enum Estimator {
+    enum KlFormula {
         K1,
         Abs,
         K2,
@@ -69,7 +69,7 @@ crate::launch_args!(
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Kl {
     /// The estimator.
-    pub estimator: Estimator,
+    pub estimator: KlFormula,
     /// Bound on |x|; ∞ for none. verl: 20, for k3.
     pub clamp_in: f32,
     /// Bound on |value|; ∞ for none. verl: 10, for k3.
@@ -87,17 +87,17 @@ impl Kl {
     pub const K3_OUT: f32 = 10.0;
 
     /// k3 with clamps 20 and 10: verl, NeMo RL, slime's `low_var_kl`.
-    pub const LOW_VAR_KL: Kl = Kl::guarded(Estimator::K3);
+    pub const LOW_VAR_KL: Kl = Kl::guarded(KlFormula::K3);
     /// k3 without clamps: TRL, slime's `k3`.
-    pub const UNCLAMPED_K3: Kl = Kl::new(Estimator::K3);
+    pub const UNCLAMPED_K3: Kl = Kl::new(KlFormula::K3);
 
     /// The estimator without clamps.
-    pub const fn new(estimator: Estimator) -> Self {
+    pub const fn new(estimator: KlFormula) -> Self {
         Kl { estimator, clamp_in: f32::INFINITY, clamp_out: f32::INFINITY, straight_through: false }
     }
 
     /// The estimator with the clamps of verl and NeMo RL.
-    pub const fn guarded(estimator: Estimator) -> Self {
+    pub const fn guarded(estimator: KlFormula) -> Self {
         Kl { estimator, clamp_in: Self::K3_IN, clamp_out: Self::K3_OUT, straight_through: false }
     }
 
@@ -106,10 +106,10 @@ impl Kl {
     pub fn token<A: Arith>(&self, logp: f32, logp_ref: f32) -> (f32, f32) {
         let x = logp - logp_ref;
         let own = match self.estimator {
-            Estimator::K1 => self.clamped(x, |x| (x, 1.0)),
-            Estimator::Abs => self.clamped(x, abs),
-            Estimator::K2 => self.clamped(x, k2),
-            Estimator::K3 => self.k3::<A>(-x),
+            KlFormula::K1 => self.clamped(x, |x| (x, 1.0)),
+            KlFormula::Abs => self.clamped(x, abs),
+            KlFormula::K2 => self.clamped(x, k2),
+            KlFormula::K3 => self.k3::<A>(-x),
         };
         self.passed(x, own)
     }
@@ -144,7 +144,7 @@ impl Kl {
 
     /// Whether a clamp is set that only the stand-alone KL ops support: one of an estimator other than k3.
     pub fn clamps_apart(&self) -> bool {
-        self.estimator != Estimator::K3 && (self.clamp_in.is_finite() || self.clamp_out.is_finite())
+        self.estimator != KlFormula::K3 && (self.clamp_in.is_finite() || self.clamp_out.is_finite())
     }
 
     /// The estimate that the fused op can measure: without such clamps.
@@ -161,10 +161,10 @@ impl Kl {
     pub(crate) fn free<A: Arith>(&self, logp: f32, logp_ref: f32) -> (f32, f32) {
         let x = logp - logp_ref;
         let own = match self.estimator {
-            Estimator::K1 => (x, 1.0),
-            Estimator::Abs => abs(x),
-            Estimator::K2 => k2(x),
-            Estimator::K3 => self.k3::<A>(-x),
+            KlFormula::K1 => (x, 1.0),
+            KlFormula::Abs => abs(x),
+            KlFormula::K2 => k2(x),
+            KlFormula::K3 => self.k3::<A>(-x),
         };
         self.passed(x, own)
     }
@@ -181,7 +181,7 @@ impl Kl {
     #[inline(always)]
     fn any_linear(&self, x: f32) -> (f32, f32) {
         let mask = |on: bool| 0u32.wrapping_sub(u32::from(on));
-        let (is_abs, is_k2) = (mask(self.estimator == Estimator::Abs), mask(self.estimator == Estimator::K2));
+        let (is_abs, is_k2) = (mask(self.estimator == KlFormula::Abs), mask(self.estimator == KlFormula::K2));
         let either = |by_abs: f32, by_k2: f32, by_k1: f32| {
             let others = !(is_abs | is_k2) & by_k1.to_bits();
             f32::from_bits((is_abs & by_abs.to_bits()) | (is_k2 & by_k2.to_bits()) | others)
@@ -270,7 +270,7 @@ crate::kernel_args!(unsafe KlDivergence<'_> { cu_seqlens, loss_mask, logp, logp_
 
 impl KlDivergence<'_> {
     #[inline(always)]
-    fn sweep<T: Team>(&self, team: &T, row: usize, estimator: Estimator) {
+    fn sweep<T: Team>(&self, team: &T, row: usize, estimator: KlFormula) {
         let swept = team.sweep(
             self.cu_seqlens.span(row),
             self.loss_mask,
@@ -334,6 +334,6 @@ impl Kernel for KlDivergence<'_> {
     #[inline(always)]
     fn row_as<const V: usize, T: Team>(&self, team: &T, row: usize) {
         // One sweep per estimator, so that k1, k2 and abs do not include k3's exponential.
-        self.sweep(team, row, const { [Estimator::K1, Estimator::Abs, Estimator::K2, Estimator::K3][V] });
+        self.sweep(team, row, const { [KlFormula::K1, KlFormula::Abs, KlFormula::K2, KlFormula::K3][V] });
     }
 }

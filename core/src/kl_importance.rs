@@ -25,7 +25,7 @@
 //! **Variants**: TRL and slime do not guard r; verl does not have this term.
 
 use crate::Error;
-use crate::kl::{Estimator, Kl};
+use crate::kl::{Kl, KlFormula};
 use crate::num::{self, Arith};
 use crate::op::Kernel;
 use crate::ragged::{In, Mask, Offsets, Out, Stream, flag, sink};
@@ -108,7 +108,7 @@ impl<const ESTIMATOR: u8> Element<3, 2, 1, 0> for Token<ESTIMATOR> {
         let is_k3 = match ESTIMATOR {
             LINEAR => false,
             K3 => true,
-            _ => self.kl.estimator == Estimator::K3,
+            _ => self.kl.estimator == KlFormula::K3,
         };
         // k3 + k3' is x; adding the two would cancel e^u. Where `clamp_in` is active the slope is 0 and
         // nothing flows; elsewhere a slope of 0 implies a value of 0.
@@ -155,8 +155,8 @@ impl Kernel for KlImportance<'_> {
     fn row<T: Team>(&self, team: &T, row: usize) {
         // On a CPU the loop must know its estimator, or it stays scalar.
         match self.kl.estimator {
-            Estimator::K3 => self.sweep::<K3, T>(team, row),
-            Estimator::K1 | Estimator::Abs | Estimator::K2 => self.sweep::<LINEAR, T>(team, row),
+            KlFormula::K3 => self.sweep::<K3, T>(team, row),
+            KlFormula::K1 | KlFormula::Abs | KlFormula::K2 => self.sweep::<LINEAR, T>(team, row),
         }
     }
 

@@ -6,7 +6,7 @@ use crate::nth::{Band, scan};
 use crate::pick::{Aligned, Candidates, Elements, FEW, Keys, Ranked};
 use crate::stream::drain;
 use crate::wide::Wide;
-use crate::{ranked, ranked_rows, turned};
+use crate::{ranked, ranked_rows, transpose};
 use lockstep_core::num::Hard;
 use lockstep_core::op::Kernel;
 use lockstep_core::team::{Near, PICKS, PickedRows, ROWS};
@@ -66,21 +66,21 @@ impl Picks for Avx512 {
     #[allow(unsafe_code)]
     fn take_rows(from: &[f32; ROWS * PICKS]) -> [f32; ROWS * PICKS] {
         // SAFETY: as above.
-        unsafe { turned::take_rows(from) }
+        unsafe { transpose::take_rows(from) }
     }
 
     #[inline(always)]
     #[allow(unsafe_code)]
     fn pairs_of_rows(keys: &[f32]) -> [f32; ROWS * PICKS] {
         // SAFETY: as above.
-        unsafe { turned::pairs_of_rows(keys) }
+        unsafe { transpose::pairs_of_rows(keys) }
     }
 
     #[inline(always)]
     #[allow(unsafe_code)]
     fn put_rows(slots: &[f32; ROWS * PICKS], to: &[Cell<f32>]) {
         // SAFETY: as above.
-        unsafe { turned::put_rows(slots, to) }
+        unsafe { transpose::put_rows(slots, to) }
     }
 }
 

@@ -1,7 +1,7 @@
 //! A CPU with a chosen SIMD level and number of threads.
 
 use crate::nth::{self, Band};
-use crate::{Compiled, Level, Unavailable, plain, threads};
+use crate::{Compiled, SimdLevel, Unavailable, plain, threads};
 use lockstep_core::op::{DisjointRows, Kernel};
 use std::ops::Range;
 use std::sync::Arc;
@@ -12,20 +12,20 @@ pub(crate) type Rows<K> = fn(&Cpu, &K, Range<usize>);
 /// Runs kernels on this machine's CPU.
 #[derive(Clone, Debug)]
 pub struct Cpu {
-    level: Level,
+    level: SimdLevel,
     /// The threads besides the caller's.
     pool: Option<Arc<rayon::ThreadPool>>,
 }
 
 impl Cpu {
     /// The reference ([`plain`]) on the calling thread.
-    pub const PLAIN: Cpu = Cpu { level: Level::Plain, pool: None };
+    pub const PLAIN: Cpu = Cpu { level: SimdLevel::Plain, pool: None };
 
     /// Creates a CPU with the given level and number of threads, including the caller's; 0 counts as 1.
     ///
     /// If the system refuses to start threads, it runs on the caller's alone: see [`Cpu::threads`]. Returns
     /// [`Unavailable`] if this machine lacks the level.
-    pub fn new(level: Level, threads: usize) -> Result<Cpu, Unavailable> {
+    pub fn new(level: SimdLevel, threads: usize) -> Result<Cpu, Unavailable> {
         if !level.is_available() {
             return Err(Unavailable { level });
         }
@@ -40,11 +40,11 @@ impl Cpu {
     /// Returns a CPU with the fastest level and one thread per available core.
     pub fn best() -> Cpu {
         let threads = std::thread::available_parallelism().map_or(1, usize::from);
-        Cpu::new(Level::best(), threads).unwrap_or(Cpu::PLAIN)
+        Cpu::new(SimdLevel::best(), threads).unwrap_or(Cpu::PLAIN)
     }
 
     /// Returns the level in use.
-    pub fn level(&self) -> Level {
+    pub fn level(&self) -> SimdLevel {
         self.level
     }
 
@@ -71,7 +71,7 @@ impl Cpu {
     /// use lockstep_core::{Error, kernel_args, lengths};
     /// use lockstep_core::ragged::{In, Out};
     /// use lockstep_core::team::Team;
-    /// use lockstep_cpu::{Cpu, Level};
+    /// use lockstep_cpu::{Cpu, SimdLevel};
     ///
     /// // A row is a sequence.
     /// struct Doubled<'a> {
@@ -100,7 +100,7 @@ impl Cpu {
     ///     }
     /// }
     ///
-    /// for level in Level::available() {
+    /// for level in SimdLevel::available() {
     ///     let (rewards, mut doubled) = ([0.5, -1.0, 3.0], [0.0; 3]);
     ///     let kernel = Doubled { rewards: In::new(&rewards), doubled: Out::new(&mut doubled) };
     ///     Cpu::new(level, 2).expect("an available level").run_own(&kernel);
@@ -130,10 +130,10 @@ impl Cpu {
         match self.level {
             #[cfg(target_arch = "x86_64")]
             // SAFETY: `new` checked that this machine has the level's features.
-            Level::Avx2 => unsafe { crate::avx::scan_avx2(keys, first, low, high) },
+            SimdLevel::Avx2 => unsafe { crate::avx::scan_avx2(keys, first, low, high) },
             #[cfg(all(target_arch = "x86_64", not(lockstep_without_avx512)))]
             // SAFETY: as above.
-            Level::Avx512 => unsafe { crate::avx::scan_avx512(keys, first, low, high) },
+            SimdLevel::Avx512 => unsafe { crate::avx::scan_avx512(keys, first, low, high) },
             _ => nth::scan(keys, first, low, high),
         }
     }
@@ -146,12 +146,12 @@ impl Cpu {
         match self.level {
             #[cfg(target_arch = "x86_64")]
             // SAFETY: `new` checked that this machine has the level's features.
-            Level::Avx2 => unsafe { crate::avx::rows_avx2(kernel, rows) },
+            SimdLevel::Avx2 => unsafe { crate::avx::rows_avx2(kernel, rows) },
             #[cfg(all(target_arch = "x86_64", not(lockstep_without_avx512)))]
             // SAFETY: as above.
-            Level::Avx512 => unsafe { crate::avx::rows_avx512(kernel, rows) },
+            SimdLevel::Avx512 => unsafe { crate::avx::rows_avx512(kernel, rows) },
             #[cfg(target_arch = "aarch64")]
-            Level::Neon => crate::neon::rows_neon(kernel, rows),
+            SimdLevel::Neon => crate::neon::rows_neon(kernel, rows),
             _ => plain::run(kernel, rows),
         }
     }

@@ -8,7 +8,7 @@ use std::fmt;
 
 /// A SIMD level. It changes speed, never bits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Level {
+pub enum SimdLevel {
     /// The reference: no SIMD, no hardware fused multiply-add. Available on every machine.
     Plain,
     /// x86-64 with AVX2 and FMA.
@@ -23,13 +23,13 @@ pub enum Level {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Unavailable {
     /// The level asked for.
-    pub level: Level,
+    pub level: SimdLevel,
 }
 
 impl fmt::Display for Unavailable {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "this machine has no {}: it has ", self.level)?;
-        for (i, level) in Level::available().into_iter().enumerate() {
+        for (i, level) in SimdLevel::available().into_iter().enumerate() {
             write!(f, "{}{level}", if i == 0 { "" } else { ", " })?;
         }
         Ok(())
@@ -38,21 +38,21 @@ impl fmt::Display for Unavailable {
 
 impl std::error::Error for Unavailable {}
 
-impl Level {
+impl SimdLevel {
     /// All levels, slowest first.
-    pub const ALL: [Level; 4] = [Level::Plain, Level::Avx2, Level::Avx512, Level::Neon];
+    pub const ALL: [SimdLevel; 4] = [SimdLevel::Plain, SimdLevel::Avx2, SimdLevel::Avx512, SimdLevel::Neon];
 
     /// Returns whether this machine has the level. The answer never changes within a process.
     pub fn is_available(self) -> bool {
         match self {
-            Level::Plain => true,
+            SimdLevel::Plain => true,
             #[cfg(target_arch = "x86_64")]
-            Level::Avx2 => is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma"),
+            SimdLevel::Avx2 => is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma"),
             // Fuzz targets leave it out where the CPU lacks it: it takes minutes to compile for them.
             #[cfg(target_arch = "x86_64")]
-            Level::Avx512 => {
+            SimdLevel::Avx512 => {
                 !cfg!(lockstep_without_avx512)
-                    && Level::Avx2.is_available()
+                    && SimdLevel::Avx2.is_available()
                     && is_x86_feature_detected!("avx512f")
                     && is_x86_feature_detected!("avx512bw")
                     && is_x86_feature_detected!("avx512dq")
@@ -61,33 +61,33 @@ impl Level {
                     && is_x86_feature_detected!("bmi1")
             }
             #[cfg(not(target_arch = "x86_64"))]
-            Level::Avx2 | Level::Avx512 => false,
-            Level::Neon => cfg!(target_arch = "aarch64"),
+            SimdLevel::Avx2 | SimdLevel::Avx512 => false,
+            SimdLevel::Neon => cfg!(target_arch = "aarch64"),
         }
     }
 
     /// Returns the levels of this machine, slowest first.
-    pub fn available() -> Vec<Level> {
-        Level::ALL.into_iter().filter(|level| level.is_available()).collect()
+    pub fn available() -> Vec<SimdLevel> {
+        SimdLevel::ALL.into_iter().filter(|level| level.is_available()).collect()
     }
 
     /// Returns the fastest level of this machine.
-    pub fn best() -> Level {
-        Level::available().pop().unwrap_or(Level::Plain)
+    pub fn best() -> SimdLevel {
+        SimdLevel::available().pop().unwrap_or(SimdLevel::Plain)
     }
 
     /// Returns the level's name: `plain`, `avx2`, `avx512` or `neon`.
     pub fn name(self) -> &'static str {
         match self {
-            Level::Plain => "plain",
-            Level::Avx2 => "avx2",
-            Level::Avx512 => "avx512",
-            Level::Neon => "neon",
+            SimdLevel::Plain => "plain",
+            SimdLevel::Avx2 => "avx2",
+            SimdLevel::Avx512 => "avx512",
+            SimdLevel::Neon => "neon",
         }
     }
 }
 
-impl fmt::Display for Level {
+impl fmt::Display for SimdLevel {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(self.name())
     }

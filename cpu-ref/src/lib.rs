@@ -36,15 +36,15 @@ mod ranked_rows;
 #[cfg(feature = "std")]
 mod recur;
 #[cfg(feature = "std")]
+mod shared_work;
+#[cfg(feature = "std")]
 mod short;
 #[cfg(feature = "std")]
 mod stream;
 #[cfg(feature = "std")]
 mod threads;
 #[cfg(feature = "std")]
-mod together;
-#[cfg(feature = "std")]
-mod turned;
+mod transpose;
 #[cfg(feature = "std")]
 mod wide;
 
@@ -53,6 +53,6 @@ pub use compiled::Compiled;
 #[cfg(feature = "std")]
 pub use cpu::Cpu;
 #[cfg(feature = "std")]
-pub use level::{Level, Unavailable};
+pub use level::{SimdLevel, Unavailable};
 #[cfg(feature = "std")]
 pub use nth::Nth;

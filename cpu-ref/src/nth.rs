@@ -169,7 +169,7 @@ pub(crate) fn scan(keys: &[u32], first: usize, low: u32, high: u32) -> Band {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Level;
+    use crate::SimdLevel;
 
     fn naive(keys: &[u32], n: u32) -> Nth {
         let mut sorted: Vec<u32> = keys.iter().copied().filter(|key| *key != 0).collect();
@@ -200,7 +200,7 @@ mod tests {
             let len = keys.len() as u32;
             for n in [0, 1, 17, len / 5, len.saturating_sub(1), u32::MAX] {
                 let expected = naive(&keys, n);
-                for (level, threads) in Level::available().into_iter().zip([2, 1, 3]) {
+                for (level, threads) in SimdLevel::available().into_iter().zip([2, 1, 3]) {
                     let Ok(cpu) = Cpu::new(level, threads) else { panic!("an available level") };
                     let mut nth = cpu.nth_largest(&keys, n);
                     match &mut nth.larger {

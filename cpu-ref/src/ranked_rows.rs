@@ -22,7 +22,7 @@
 #![allow(unsafe_code)]
 
 use crate::pick::Candidates;
-use crate::turned::turned;
+use crate::transpose::transposed;
 use core::arch::x86_64::*;
 use core::cell::Cell;
 use core::mem::MaybeUninit;
@@ -81,12 +81,12 @@ pub(crate) fn rows<const E: usize, const ALARMS: bool, const NEAR: bool>(
             }
         }
     }
-    let mut floors = eighth(turned(heads));
+    let mut floors = eighth(transposed(heads));
     if let (true, Some(near)) = (NEAR, near) {
         floors = _mm512_sub_ps(floors, _mm512_set1_ps(near.below));
     }
     if ALARMS {
-        let worst = turned(worst);
+        let worst = transposed(worst);
         let mut alarm = _mm512_castps_si512(worst[0]);
         for i in 1..LANES {
             alarm = _mm512_max_epu32(alarm, _mm512_castps_si512(worst[i]));
@@ -132,7 +132,7 @@ pub(crate) fn rows<const E: usize, const ALARMS: bool, const NEAR: bool>(
         // SAFETY: 16 numbers from 16·r on were written, and start on a 64-byte boundary.
         x[r] = unsafe { _mm512_load_ps(names.add(r * LANES)) };
     }
-    let x = turned(x);
+    let x = transposed(x);
     // Reverses the element number in negative names, so that the lower element is the larger there too.
     let own = |x: __m512| {
         let sign = _mm512_srai_epi32::<31>(_mm512_castps_si512(x));

@@ -1,7 +1,7 @@
 //! Distributes rows over threads.
 
 use crate::cpu::{Cpu, Rows};
-use crate::together::together;
+use crate::shared_work::share;
 use lockstep_core::op::DisjointRows;
 use std::ops::Range;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -35,7 +35,7 @@ pub(crate) fn run<K: DisjointRows>(cpu: &Cpu, pool: &rayon::ThreadPool, kernel: 
         return rows(cpu, kernel, 0..kernel.rows());
     }
     let (shared, next) = (Shared { kernel, rows }, Mutex::new(0));
-    together(pool, usize::MAX, &|| {
+    share(pool, usize::MAX, &|| {
         let rows = {
             let mut next = next.lock().unwrap_or_else(PoisonError::into_inner);
             let start = *next;
@@ -54,7 +54,7 @@ pub(crate) fn run<K: DisjointRows>(cpu: &Cpu, pool: &rayon::ThreadPool, kernel: 
 pub(crate) fn each(pool: Option<&rayon::ThreadPool>, tasks: usize, work: &(dyn Fn(usize) + Sync)) {
     let Some(pool) = pool.filter(|_| tasks > 1) else { return (0..tasks).for_each(work) };
     let next = AtomicUsize::new(0);
-    together(pool, tasks, &|| {
+    share(pool, tasks, &|| {
         let task = next.fetch_add(1, Ordering::Relaxed);
         if task < tasks {
             work(task);

@@ -4,7 +4,7 @@ use core::fmt::{self, Write as _};
 use sha2::{Digest as _, Sha256};
 
 /// Part of the digest's definition.
-const TAG: &str = "lockstep embedded digest 1";
+const TAG: &str = "lockstep embedded digest 2";
 
 /// The element type of an array.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -15,6 +15,8 @@ pub enum Kind {
     F64 = 2,
     /// Counts, flags and positions.
     U32 = 3,
+    /// Sums of counts.
+    U64 = 4,
 }
 
 /// Receives every output of the corpus.
@@ -41,18 +43,6 @@ pub(crate) fn f64s(record: &mut impl Record, values: &[f64]) {
     values.iter().for_each(|x| record.value(&x.to_bits().to_le_bytes()));
 }
 
-/// Records an array of counts or flags.
-pub(crate) fn u32s(record: &mut impl Record, values: &[u32]) {
-    record.array(Kind::U32, values.len() as u32);
-    values.iter().for_each(|x| record.value(&x.to_le_bytes()));
-}
-
-/// Records an array of bytes, each as a number.
-pub(crate) fn bytes(record: &mut impl Record, values: &[u8]) {
-    record.array(Kind::U32, values.len() as u32);
-    values.iter().for_each(|x| record.value(&u32::from(*x).to_le_bytes()));
-}
-
 /// The digest and the number of values that it covers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Digest {
@@ -65,8 +55,27 @@ pub struct Digest {
 impl Digest {
     /// Returns whether this is the digest in the file `DIGEST`.
     pub fn is_published(&self) -> bool {
-        let mut rest = Rest(crate::PUBLISHED.trim());
-        write!(rest, "{self}").is_ok() && rest.0.is_empty()
+        is(crate::PUBLISHED.trim(), format_args!("{self}"))
+    }
+}
+
+/// Returns whether `text` is what `value` prints.
+fn is(text: &'static str, value: fmt::Arguments<'_>) -> bool {
+    let mut rest = Rest(text);
+    rest.write_fmt(value).is_ok() && rest.0.is_empty()
+}
+
+/// Returns whether `text` is a hash in hexadecimal digits.
+pub(crate) fn is_hex(hash: &[u8; 32], text: &'static str) -> bool {
+    is(text, format_args!("{}", Hex(hash)))
+}
+
+/// Prints a hash in hexadecimal digits.
+struct Hex<'a>(&'a [u8; 32]);
+
+impl fmt::Display for Hex<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
     }
 }
 
@@ -83,9 +92,7 @@ impl fmt::Write for Rest {
 /// Prints `digest 0123… of 4567 values`.
 impl fmt::Display for Digest {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("digest ")?;
-        self.bytes.iter().try_for_each(|byte| write!(f, "{byte:02x}"))?;
-        write!(f, " of {} values", self.values)
+        write!(f, "digest {} of {} values", Hex(&self.bytes), self.values)
     }
 }
 

@@ -12,7 +12,7 @@ use lockstep_core::gate::PpoClip;
 use lockstep_core::op::Kernel;
 use lockstep_core::policy_loss::{LossOut, PolicyLoss};
 use lockstep_core::ragged::{In, Mask, Offsets, Out};
-use lockstep_core::ratio::{Guard, Level};
+use lockstep_core::ratio::{Guard, RatioGranularity};
 use lockstep_core::team::Direction;
 use lockstep_emulator::launch::Program;
 use lockstep_emulator::memory::Memory;
@@ -57,7 +57,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         advantage: In::new(&advantage),
         advantage_per_token: false,
         weights: None,
-        level: Level::Token,
+        level: RatioGranularity::Token,
         guard: Guard::NONE,
         gate: PpoClip { clip_ratio_low: 0.2, clip_ratio_high: 0.2, clip_ratio_c: 3.0 },
         kl: None,

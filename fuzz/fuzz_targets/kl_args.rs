@@ -2,7 +2,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use lockstep::core::kl::{Estimator, Kl};
+use lockstep::core::kl::{Kl, KlFormula};
 use lockstep::ops::kl::{KlOutput, kl};
 use lockstep_fuzz::*;
 
@@ -17,7 +17,7 @@ fuzz_target!(|bytes: &[u8]| {
     let draw = &mut Draw::new(bytes);
     let packed = Packed::draw(draw);
     let Some(batch) = packed.batch() else { return };
-    let estimator = draw.one_of(&[Estimator::K1, Estimator::Abs, Estimator::K2, Estimator::K3]);
+    let estimator = draw.one_of(&[KlFormula::K1, KlFormula::Abs, KlFormula::K2, KlFormula::K3]);
     let params = Kl {
         clamp_in: draw.optional(Like::Parameter).unwrap_or(Kl::K3_IN),
         clamp_out: draw.optional(Like::Parameter).unwrap_or(f32::INFINITY),
@@ -51,7 +51,7 @@ fuzz_target!(|bytes: &[u8]| {
     assert_finite("sum", [out.sum]);
     for i in (0..batch.tokens()).filter(|i| live(*i)) {
         // All estimators but k1 are never negative, and all are 0 where the policies agree.
-        assert!(estimator == Estimator::K1 || out.kl[i] >= 0.0, "kl[{i}] is {}", out.kl[i]);
+        assert!(estimator == KlFormula::K1 || out.kl[i] >= 0.0, "kl[{i}] is {}", out.kl[i]);
         assert!(logp[i] != logp_ref[i] || out.kl[i] == 0.0, "equal policies, kl[{i}] is {}", out.kl[i]);
     }
 });

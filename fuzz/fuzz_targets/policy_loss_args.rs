@@ -6,9 +6,9 @@ use lockstep::core::aggregate::{PerRow, Weight};
 use lockstep::core::gate::{
     Cispo, Divergence, DppoKl, DppoTv, MiniRl, PpoClip, Reinforce, Remix, Sapo, TrustRegion,
 };
-use lockstep::core::kl::{Estimator, Kl};
+use lockstep::core::kl::{Kl, KlFormula};
 use lockstep::core::policy_loss::gmpo::Mean;
-use lockstep::core::ratio::{Guard, Level};
+use lockstep::core::ratio::{Guard, RatioGranularity};
 use lockstep::ops::policy_loss::{GmpoParams, PolicyParams, gmpo, policy_loss};
 use lockstep::recipe::*;
 use lockstep::{
@@ -126,7 +126,7 @@ enum AnyGate {
 /// Parameters of the op itself, not checked by any recipe.
 struct Params {
     gate: AnyGate,
-    level: Level,
+    level: RatioGranularity,
     guard: Guard,
     kl: Option<(Kl, f32)>,
     weight: Weight,
@@ -159,9 +159,13 @@ fn params(draw: &mut Draw<'_>) -> Params {
             }),
             _ => AnyGate::DppoKl(DppoKl { clip_ratio_low: a, clip_ratio_high: b, clip_ratio_c: c }),
         },
-        level: if draw.flag() { Level::Token } else { Level::Sequence { log_max: bound } },
+        level: if draw.flag() {
+            RatioGranularity::Token
+        } else {
+            RatioGranularity::Sequence { log_max: bound }
+        },
         guard: if draw.flag() { Guard::clamp(bound) } else { Guard::straight_through(bound) },
-        kl: draw.flag().then(|| (kl(draw.one_of(&[Estimator::K1, Estimator::K2, Estimator::K3])), coef)),
+        kl: draw.flag().then(|| (kl(draw.one_of(&[KlFormula::K1, KlFormula::K2, KlFormula::K3])), coef)),
         weight: Weight {
             per_row: match draw.below(4) {
                 0 => PerRow::One,

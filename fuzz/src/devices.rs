@@ -1,6 +1,6 @@
 //! Every SIMD level of this machine, plain first.
 
-use lockstep::{Device, Error, Level};
+use lockstep::{Device, Error, SimdLevel};
 use std::fmt::Debug;
 use std::sync::OnceLock;
 
@@ -9,7 +9,7 @@ pub fn devices() -> &'static [Device] {
     static DEVICES: OnceLock<Vec<Device>> = OnceLock::new();
     DEVICES.get_or_init(|| {
         let device = |level| Device::cpu_with(Some(level), Some(1)).expect("an available level");
-        Level::available().into_iter().map(device).collect()
+        SimdLevel::available().into_iter().map(device).collect()
     })
 }
 
@@ -18,10 +18,10 @@ pub fn devices() -> &'static [Device] {
 pub fn crews() -> &'static [Device] {
     static CREWS: OnceLock<Vec<Device>> = OnceLock::new();
     CREWS.get_or_init(|| {
-        let levels = Level::available();
+        let levels = SimdLevel::available();
         let crew = |level, threads| Device::cpu_with(Some(level), Some(threads)).expect("an available level");
         let [best, next] = [1, 2].map(|k| levels[levels.len().saturating_sub(k)]);
-        vec![crew(Level::Plain, 1), crew(best, 1), crew(next, 3)]
+        vec![crew(SimdLevel::Plain, 1), crew(best, 1), crew(next, 3)]
     })
 }
 

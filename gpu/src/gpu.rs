@@ -1,7 +1,7 @@
 //! An open device.
 
 use crate::staged::Arena;
-use crate::{DeviceInfo, Driver, Error, Fault, Geometry, Handle, Kind, Refusal, Shape};
+use crate::{DeviceInfo, Driver, Error, Fault, Geometry, Handle, Kind, Refusal, Shape, Stopwatch};
 use lockstep_core::op::{Kernel, OPS};
 use std::ffi::CString;
 use std::fmt;
@@ -13,11 +13,12 @@ pub struct Gpu<D: Driver> {
     pub(crate) context: Arc<Context<D>>,
     pub(crate) geometry: Geometry,
     pub(crate) verify: bool,
+    pub(crate) stopwatch: Option<Arc<Stopwatch>>,
 }
 
 impl<D: Driver> Clone for Gpu<D> {
     fn clone(&self) -> Self {
-        Gpu { context: self.context.clone(), ..*self }
+        Gpu { context: self.context.clone(), stopwatch: self.stopwatch.clone(), ..*self }
     }
 }
 
@@ -29,7 +30,7 @@ impl<D: Driver> fmt::Debug for Gpu<D> {
 
 impl<D: Driver> Gpu<D> {
     pub(crate) fn new(context: Arc<Context<D>>) -> Self {
-        Gpu { context, geometry: Geometry::default(), verify: cfg!(debug_assertions) }
+        Gpu { context, geometry: Geometry::default(), verify: cfg!(debug_assertions), stopwatch: None }
     }
 
     /// Returns the description of the device.

@@ -9,6 +9,7 @@
 //! | an open device: zero-copy [`launch`](Gpu::launch), staged [`run`](Gpu::run) | [`Gpu`] |
 //! | checks of arguments that only the device can see | [`Gpu::check_offsets`], [`Gpu::check_values`] |
 //! | memory, streams, events | [`Buffer`], [`Pinned`], [`Stream`], [`Event`] |
+//! | device times of staged runs | [`Stopwatch`] |
 //! | what can go wrong, and whether the device remains usable | [`Error`] |
 //! | what is installed, what is missing and why | [`Report`] |
 //!
@@ -34,6 +35,7 @@ mod pinned;
 mod platform;
 mod report;
 mod staged;
+mod stopwatch;
 mod stream;
 mod version;
 
@@ -49,5 +51,6 @@ pub use parameters::Parameters;
 pub use pinned::Pinned;
 pub use platform::Platform;
 pub use report::{DeviceReport, Report};
+pub use stopwatch::Stopwatch;
 pub use stream::Stream;
 pub use version::Version;

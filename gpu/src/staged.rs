@@ -150,7 +150,10 @@ impl<D: Driver> Gpu<D> {
             };
             copy(arena.memory, arena.pinned, layout.end, Direction::Upload)?;
             // SAFETY: all arrays are in the arena, with the lengths that the views state.
-            unsafe { self.enqueue(&current, entry, rows, &mut parameters, stream)? };
+            unsafe {
+                self.enqueue(&current, entry, rows, &mut parameters, stream)?;
+                self.measure(&current, entry, rows, &mut parameters, stream)?;
+            }
             let outputs = |memory| Arena::at(memory, layout.outputs);
             let bytes = layout.end - layout.outputs;
             copy(outputs(arena.pinned), outputs(arena.memory), bytes, Direction::Download)?;

@@ -6,13 +6,14 @@ use lockstep_conformance::cases::random::random;
 use lockstep_conformance::cases::{Case, Params, Policy, corpus};
 use lockstep_conformance::{launch, levels, suite};
 use lockstep_core::check::{CheckOffsets, CheckValues, Domain, PASSED, rows};
-use lockstep_core::kl::{Estimator, Kl};
+use lockstep_core::kl::{Kl, KlFormula};
 use lockstep_core::op::{Decoder, OPS};
 use lockstep_core::ragged::{In, Mask, Out};
 use lockstep_core::ratio::Guard;
 use lockstep_cpu::Compiled;
-use lockstep_gpu::{Buffer, Geometry, Gpu, Parameters, Platform, Stream};
+use lockstep_gpu::{Buffer, Geometry, Gpu, Parameters, Platform, Stopwatch, Stream};
 use lockstep_gpu_testing::{HostDriver, Live, Settings};
+use std::sync::Arc;
 
 const GEOMETRIES: [Geometry; 6] = {
     const fn of(teams: u32, blocks: u32) -> Geometry {
@@ -33,7 +34,7 @@ fn cases() -> Vec<Case> {
         // requested.
         for bits in 0..9 {
             let [kl, loss, metrics] = [1, 2, 4].map(|bit| bits & bit != 0 && bits < 8);
-            let kl = kl.then(|| (Kl::guarded(Estimator::K3), 0.01));
+            let kl = kl.then(|| (Kl::guarded(KlFormula::K3), 0.01));
             let guard = if bits < 8 { Guard::clamp(Guard::LOG_RATIO_CLAMP) } else { Guard::NONE };
             let (per_token, weights, token_loss) = (false, false, loss);
             let policy = Policy { kl, guard, per_token, weights, loss, token_loss, metrics, ..policy };
@@ -253,4 +254,22 @@ fn a_second_run_allocates_nothing() {
     assert_eq!(calls(), first);
     gpu.trim().unwrap();
     assert_eq!(platform.driver().live(), Live { contexts: 1, modules: 1, ..Live::default() });
+}
+
+#[test]
+fn a_stopwatch_measures_every_batch_and_changes_no_bit() {
+    let platform = Platform::new(HostDriver::new(Settings::warps(1)));
+    let gpu = platform.open(0).unwrap();
+    let stopwatch = Arc::new(Stopwatch::new(3, 2));
+    let timed = Staged(gpu.with_stopwatch(&stopwatch));
+    let cases: Vec<Case> = ["gae", "combine"].iter().filter_map(|op| random(op, 1)).collect();
+    assert!(suite::same_bits(&Staged(gpu), &levels::reference(), &cases).unwrap() > 1000);
+    assert!(stopwatch.take().is_empty(), "another clone has no stopwatch");
+    let before = platform.driver().calls("launch");
+    assert!(suite::same_bits(&timed, &levels::reference(), &cases).unwrap() > 1000);
+    assert_eq!(platform.driver().calls("launch") - before, 2 * (1 + 3 * 2), "a run, then its repeats");
+    let measured = stopwatch.take();
+    assert_eq!(measured.keys().copied().collect::<Vec<_>>(), ["combine", "gae"]);
+    assert!(measured.values().all(|batches| batches.len() == 3));
+    assert!(stopwatch.take().is_empty());
 }

@@ -59,8 +59,9 @@ pub mod synthetic;
 pub use columns::{Column, ColumnElement, Columns, Element, Shape};
 pub use credit::{CorrectionReport, Credit, State};
 pub use lockstep_ops::{
-    Advantage, Advantages, Backend, Batch, Compiled, Counts, Device, Entry, Error, Level, Metrics, Outputs,
-    PolicyInput, PolicyOutput, PolicyTotals, RatioStats, core, devices, ops, routing, schedule, schedules,
+    Advantage, Advantages, Backend, Batch, Compiled, Counts, Device, Error, ListedDevice, Metrics, Outputs,
+    PolicyInput, PolicyOutput, PolicyTotals, RatioStats, SimdLevel, core, devices, ops, routing, schedule,
+    schedules,
 };
 pub use loss::{EntropyTerm, Loss};
 pub use plan::Plan;

@@ -1,10 +1,11 @@
 //! The devices on which ops run.
 
 use crate::gpu::{cuda, rocm};
-use crate::{Backend, Compiled, Error, Level};
+use crate::{Backend, Compiled, Error, SimdLevel};
 use lockstep_cpu::Cpu;
-use lockstep_gpu::{DeviceInfo, Geometry, Report};
+use lockstep_gpu::{DeviceInfo, Geometry, Report, Stopwatch};
 use std::fmt;
+use std::sync::Arc;
 
 /// A device that ops run on. The choice of device changes the speed and never the bits of a result.
 #[derive(Clone, Debug)]
@@ -30,9 +31,9 @@ impl Device {
     ///
     /// Errors if the machine lacks the requested level, and lists those that it has; there is no silent
     /// fallback.
-    pub fn cpu_with(level: Option<Level>, threads: Option<usize>) -> Result<Device, Error> {
+    pub fn cpu_with(level: Option<SimdLevel>, threads: Option<usize>) -> Result<Device, Error> {
         let all = || std::thread::available_parallelism().map_or(1, usize::from);
-        let cpu = Cpu::new(level.unwrap_or_else(Level::best), threads.unwrap_or_else(all))?;
+        let cpu = Cpu::new(level.unwrap_or_else(SimdLevel::best), threads.unwrap_or_else(all))?;
         Ok(Device { kind: Kind::Cpu(cpu) })
     }
 
@@ -49,8 +50,8 @@ impl Device {
         match (kind.parse()?, which) {
             (Backend::Cpu, None) => Ok(Device::cpu()),
             (Backend::Cpu, Some(level)) => {
-                let found = Level::ALL.into_iter().find(|known| known.name() == level);
-                let names = Level::ALL.map(Level::name).join(", ");
+                let found = SimdLevel::ALL.into_iter().find(|known| known.name() == level);
+                let names = SimdLevel::ALL.map(SimdLevel::name).join(", ");
                 Device::cpu_with(Some(found.ok_or_else(|| unknown(format!("levels are {names}")))?), None)
             }
             (gpu, which) => {
@@ -100,6 +101,17 @@ impl Device {
         kinds.into_iter().map(|kind| Device { kind }).collect()
     }
 
+    /// For benchmarks: this device, measuring what it launches; `None` for a CPU.
+    #[doc(hidden)]
+    pub fn with_stopwatch(&self, stopwatch: &Arc<Stopwatch>) -> Option<Device> {
+        let kind = match &self.kind {
+            Kind::Cpu(_) => return None,
+            Kind::Cuda(gpu) => Kind::Cuda(gpu.with_stopwatch(stopwatch)),
+            Kind::Rocm(gpu) => Kind::Rocm(gpu.with_stopwatch(stopwatch)),
+        };
+        Some(Device { kind })
+    }
+
     #[doc(hidden)]
     pub fn is_cpu(&self) -> bool {
         matches!(self.kind, Kind::Cpu(_))
@@ -142,7 +154,7 @@ impl Device {
     /// The CPU, if the device is one whose level is not the plain reference.
     pub(crate) fn fast_cpu(&self) -> Option<&Cpu> {
         match &self.kind {
-            Kind::Cpu(cpu) if cpu.level() != Level::Plain => Some(cpu),
+            Kind::Cpu(cpu) if cpu.level() != SimdLevel::Plain => Some(cpu),
             _ => None,
         }
     }
@@ -184,10 +196,10 @@ fn describe(backend: Backend, info: &DeviceInfo, geometry: Geometry) -> String {
     )
 }
 
-/// One entry of the list that [`devices`] returns.
+/// A device in the list that [`devices`] returns.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct Entry {
+pub struct ListedDevice {
     /// The kind of the device.
     pub backend: Backend,
     /// The name that [`Device::open`] takes.
@@ -196,7 +208,7 @@ pub struct Entry {
     pub found: Result<String, String>,
 }
 
-impl fmt::Display for Entry {
+impl fmt::Display for ListedDevice {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.found {
             Ok(what) => write!(f, "{:<12} {what}", self.name),
@@ -207,33 +219,37 @@ impl fmt::Display for Entry {
 
 /// Lists every device of this machine, with one entry that gives the reason for each CPU level or kind of GPU
 /// that is absent.
-pub fn devices() -> Vec<Entry> {
+pub fn devices() -> Vec<ListedDevice> {
     let mut entries = Vec::new();
-    for level in Level::ALL {
+    for level in SimdLevel::ALL {
         let found = match level.is_available() {
-            true => {
-                Ok(format!("CPU level {level}{}", if level == Level::best() { ", the default" } else { "" }))
-            }
+            true => Ok(format!(
+                "CPU level {level}{}",
+                if level == SimdLevel::best() { ", the default" } else { "" }
+            )),
             false => Err(format!("this machine has no {level}")),
         };
-        entries.push(Entry { backend: Backend::Cpu, name: format!("cpu:{level}"), found });
+        entries.push(ListedDevice { backend: Backend::Cpu, name: format!("cpu:{level}"), found });
     }
     entries.extend(of_report(Backend::Cuda, cuda::devices()));
     entries.extend(of_report(Backend::Rocm, rocm::devices()));
     entries
 }
 
-fn of_report(backend: Backend, report: Report) -> Vec<Entry> {
+fn of_report(backend: Backend, report: Report) -> Vec<ListedDevice> {
     let driver = match (&report.library, report.version) {
         (Some(library), Some(version)) => format!(" ({library}, version {version})"),
         (Some(library), None) => format!(" ({library})"),
         (None, _) => String::new(),
     };
-    let absent =
-        |missing| Entry { backend, name: backend.to_string(), found: Err(format!("{missing}{driver}")) };
+    let absent = |missing| ListedDevice {
+        backend,
+        name: backend.to_string(),
+        found: Err(format!("{missing}{driver}")),
+    };
     let device = |device: &lockstep_gpu::DeviceReport| {
         let (name, what) = (format!("{backend}:{}", device.ordinal), format!("{device}{driver}"));
-        Entry { backend, name, found: if device.unusable.is_none() { Ok(what) } else { Err(what) } }
+        ListedDevice { backend, name, found: if device.unusable.is_none() { Ok(what) } else { Err(what) } }
     };
     report.missing.iter().map(absent).chain(report.devices.iter().map(device)).collect()
 }

@@ -21,8 +21,9 @@ pub(crate) mod rocm {
 #[cfg(not(all(feature = "cuda", feature = "rocm")))]
 mod absent {
     use crate::Compiled;
-    use lockstep_gpu::{DeviceInfo, Error, Geometry};
+    use lockstep_gpu::{DeviceInfo, Error, Geometry, Stopwatch};
     use std::ffi::c_void;
+    use std::sync::Arc;
 
     /// The functions and types that this crate uses of a backend.
     macro_rules! backend {
@@ -76,6 +77,10 @@ mod absent {
         }
 
         pub(crate) fn with_geometry(&self, _: Geometry) -> Nothing {
+            match self.0 {}
+        }
+
+        pub(crate) fn with_stopwatch(&self, _: &Arc<Stopwatch>) -> Nothing {
             match self.0 {}
         }
 

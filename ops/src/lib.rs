@@ -29,10 +29,10 @@ pub mod schedule;
 
 pub use backend::Backend;
 pub use batch::{Batch, Counts};
-pub use device::{Device, Entry, devices};
+pub use device::{Device, ListedDevice, devices};
 pub use error::Error;
 pub use lockstep_core as core;
-pub use lockstep_cpu::{Compiled, Level};
+pub use lockstep_cpu::{Compiled, SimdLevel};
 pub use lockstep_schedule as schedules;
 pub use metrics::{Metrics, RatioStats};
 pub use ops::advantage::Advantages;

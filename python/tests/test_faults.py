@@ -53,7 +53,7 @@ def test_nan_is_for_values_alone():
 
 def test_log_probabilities_above_0_are_refused_or_taken_as_0():
     columns, advantages = batch(0.01)
-    with pytest.raises(lockstep.Error, match="expected a finite log-probability"):
+    with pytest.raises(lockstep.Error, match="expected a log-probability: finite and at most 0"):
         lockstep.torch.loss("dapo", advantages, **columns)
     out = lockstep.torch.loss("dapo", advantages, positive_logp="clamp", **columns)
     out.loss.backward()

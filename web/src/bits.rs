@@ -3,6 +3,7 @@
 use crate::Error;
 use lockstep::{Device, recipe};
 use lockstep_cpu::plain::Plain;
+use lockstep_embedded::launches::Launches;
 use lockstep_embedded::{PUBLISHED, digest};
 use lockstep_recipe_bits as recipe_bits;
 use serde::Serialize;
@@ -14,9 +15,14 @@ pub(crate) struct Digest {
     published: Option<&'static str>,
 }
 
-/// The corpus of `embedded`, on the plain reference.
-pub(crate) fn corpus() -> Result<Digest, Error> {
-    Ok(Digest { digest: digest(&Plain)?.to_string(), published: Some(PUBLISHED.trim()) })
+/// The corpus of `embedded`, on the plain reference; `launches` are its words, little-endian.
+pub(crate) fn corpus(launches: &[u8]) -> Result<Digest, Error> {
+    let (words, rest) = launches.as_chunks();
+    let words: Vec<u64> = words.iter().map(|word| u64::from_le_bytes(*word)).collect();
+    let Some(launches) = Launches::published(&words).filter(|_| rest.is_empty()) else {
+        return Err(format!("{} bytes that are not the published launches", launches.len()).into());
+    };
+    Ok(Digest { digest: digest(&Plain, launches).to_string(), published: Some(PUBLISHED.trim()) })
 }
 
 /// Both calls of recipes on conformance's batches; of all recipes if `names` is absent.

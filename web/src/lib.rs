@@ -42,14 +42,14 @@ enum Request {
     Router(router::Request),
     /// A file of rollouts.
     File(edit::Edited),
-    /// The digest of the corpus.
+    /// The digest of the corpus, whose launches are attached.
     Digest {},
     /// The digest of both calls of some recipes, or of all.
     Recipes { names: Option<Vec<String>> },
 }
 
-/// Answers a request: `{"ok": …}`, or `{"error": "…"}` with the library's message. `attached` is the dropped
-/// file, if the request is about one.
+/// Answers a request: `{"ok": …}`, or `{"error": "…"}` with the library's message. `attached` is the file
+/// that the request is about, if it is about one.
 ///
 /// ```
 /// let answer = lockstep_web::answer(br#"{"ask": "settings", "recipe": "grop"}"#, &[]);
@@ -73,7 +73,7 @@ fn respond(request: &[u8], attached: &[u8]) -> Result<Value, Error> {
         Request::Tree(request) => value(prefixes::tree(&device, &request)?)?,
         Request::Router(request) => value(router::router(&device, &request)?)?,
         Request::File(edited) => value(file::file(&device, &edited.recipe()?, attached)?)?,
-        Request::Digest {} => value(bits::corpus()?)?,
+        Request::Digest {} => value(bits::corpus(attached)?)?,
         Request::Recipes { names } => value(bits::recipes(&device, names.as_deref())?)?,
     })
 }

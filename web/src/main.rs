@@ -1,5 +1,6 @@
-//! `site write MODULE.wasm FOLDER` writes the site. For the pages' test: `site answer [FILE]` answers the
-//! request on stdin, as the module does in the browser; `site rollouts RECIPE FILE` writes a file to drop.
+//! `site write MODULE.wasm LAUNCHES FOLDER` writes the site. For the pages' test: `site answer [FILE]`
+//! answers the request on stdin, as the module does in the browser; `site rollouts RECIPE FILE` writes a file
+//! to drop.
 #![forbid(unsafe_code)]
 
 use std::io::{Read as _, Write as _};
@@ -19,8 +20,9 @@ fn main() -> ExitCode {
 fn run() -> Result<(), Box<dyn std::error::Error>> {
     let words: Vec<String> = std::env::args().skip(1).collect();
     match words.iter().map(String::as_str).collect::<Vec<_>>()[..] {
-        ["write", module, folder] => {
-            println!("{}", lockstep_web::site::write(&std::fs::read(module)?, Path::new(folder))?);
+        ["write", module, launches, folder] => {
+            let [module, launches] = [std::fs::read(module)?, std::fs::read(launches)?];
+            println!("{}", lockstep_web::site::write(&module, &launches, Path::new(folder))?);
             Ok(())
         }
         ["answer", ref attached @ ..] => {
@@ -33,6 +35,9 @@ fn run() -> Result<(), Box<dyn std::error::Error>> {
             let rollouts = lockstep::synthetic::rollouts(&lockstep::Recipe::named(recipe)?, 16, 600, 1)?;
             Ok(std::fs::write(file, rollouts.to_safetensors()?)?)
         }
-        _ => Err("expected `write MODULE.wasm FOLDER`, `answer [FILE]` or `rollouts RECIPE FILE`".into()),
+        _ => {
+            Err("expected `write MODULE.wasm LAUNCHES FOLDER`, `answer [FILE]` or `rollouts RECIPE FILE`"
+                .into())
+        }
     }
 }

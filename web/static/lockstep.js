@@ -1,7 +1,7 @@
-// The library in this page: the module is in scripts beside it, because a page from a disk may read nothing else.
+// The library in this page: its bytes are in scripts beside it, because a page from a disk may read nothing else.
 "use strict";
 
-globalThis.LOCKSTEP = { module: [], recipes: [] };
+globalThis.LOCKSTEP = { module: [], launches: [], recipes: [] };
 const page = document.documentElement.dataset;
 const find = (selector) => document.querySelector(selector);
 
@@ -23,16 +23,20 @@ function script(file) {
   });
 }
 
+// The bytes in the scripts of this name.
+async function packed(name) {
+  for (const part of page[name].split(" ")) await script(part);
+  const bytes = Uint8Array.from(atob(LOCKSTEP[name].join("")), (c) => c.charCodeAt(0));
+  LOCKSTEP[name] = [];
+  return new Response(new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip"))).arrayBuffer();
+}
+
 let loading;
 function load() {
   loading ??= (async () => {
     // The page paints first.
     await new Promise((done) => requestAnimationFrame(() => setTimeout(done)));
-    for (const part of page.parts.split(" ")) await script(part);
-    const bytes = Uint8Array.from(atob(LOCKSTEP.module.join("")), (c) => c.charCodeAt(0));
-    LOCKSTEP.module = [];
-    const open = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip"));
-    const { instance } = await WebAssembly.instantiate(await new Response(open).arrayBuffer());
+    const { instance } = await WebAssembly.instantiate(await packed("module"));
     return instance.exports;
   })();
   return loading;

@@ -194,15 +194,17 @@ if (find("#drop")) {
 }
 
 if (find("#digests")) {
+  let launches;
   find("#compute").addEventListener("click", () => guarded(find("#error"), async () => {
     find("#compute").disabled = true;
     document.querySelectorAll("#digests tr:nth-child(n+2)").forEach((row) => row.remove());
-    for (const [title, request] of [["corpus", { ask: "digest" }], ["recipes", { ask: "recipes" }]]) {
+    launches ??= new Uint8Array(await packed("launches"));
+    for (const [title, request, file] of [["corpus", { ask: "digest" }, launches], ["recipes", { ask: "recipes" }]]) {
       const row = make("tr", { "data-digest": title }, make("th", { scope: "row" }, title), make("td", {}, "computing …"));
       find("#digests").append(row);
       // The page paints before the module takes its time.
       await new Promise((done) => setTimeout(done, 30));
-      const { digest, published } = await ask(request).finally(() => { find("#compute").disabled = false; });
+      const { digest, published } = await ask(request, file).finally(() => { find("#compute").disabled = false; });
       const same = digest === published;
       row.lastChild.remove();
       row.append(make("td", {}, digest), make("td", {}, published), make("td", { class: same ? "good" : "bad" }, same ? "the same" : "different"));

@@ -11,7 +11,7 @@ type Tested = Result<(), Box<dyn std::error::Error>>;
 #[test]
 fn every_recipe_has_its_page() -> Tested {
     let folder = tempfile::tempdir()?;
-    site::write(b"module", folder.path())?;
+    site::write(b"module", b"launches", folder.path())?;
     let index = fs::read_to_string(folder.path().join("index.html"))?;
     assert!(recipe::names().len() > 100);
     for name in recipe::names() {

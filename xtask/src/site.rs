@@ -42,12 +42,16 @@ pub fn run(root: &Path) -> Result<()> {
     finished(&mut module)?;
     // With the features of a workspace's test: its crates are compiled once.
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-    let program = ["test", "--release", "--quiet", "--workspace", "--no-run", "--test", "pages"];
-    finished(Command::new(cargo).current_dir(root).args(program))?;
+    let program = ["--test", "pages", "--example", "embedded"];
+    let built = ["test", "--release", "--quiet", "--workspace", "--no-run"];
+    finished(Command::new(cargo).current_dir(root).args(built).args(program))?;
+    let launches = build.join("launches.bin");
+    finished(Command::new(target.join("release/examples/embedded")).arg(&launches))?;
     finished(
         Command::new(target.join("release/site"))
             .arg("write")
             .arg(build.join(TARGET).join("release/lockstep_web.wasm"))
+            .arg(launches)
             .arg(target.join("site")),
     )
 }

@@ -13,7 +13,7 @@ use lockstep_core::logits::{DrawTokens, LogitRows, LogitsKl, LogitsStatistics, k
 use lockstep_core::ragged::{In, Mask, Offsets, Out};
 use lockstep_core::routing::{ChosenOut, GatingForward, Router, RouterKind};
 use lockstep_core::team::Direction;
-use lockstep_cpu::{Cpu, Level};
+use lockstep_cpu::{Cpu, SimdLevel};
 
 const VOCAB: usize = 1 << 18;
 /// The last of these rows starts at element 2³².
@@ -261,7 +261,7 @@ fn main() -> Result<(), Error> {
         let device = Device::open(&name)?;
         short_output(&device);
         let places = match device.backend() {
-            Backend::Cpu => Level::available()
+            Backend::Cpu => SimdLevel::available()
                 .into_iter()
                 .filter_map(|level| Cpu::new(level, 2).ok())
                 .map(Place::Cpu)

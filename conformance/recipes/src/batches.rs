@@ -3,7 +3,7 @@
 //! parts of a larger batch.
 
 use lockstep::core::num::exp64;
-use lockstep::recipe::{Estimator, GuardChoice, Recipe, SingletonChoice};
+use lockstep::recipe::{AdvantageEstimator, GuardChoice, Recipe, SingletonChoice};
 use lockstep::schedules::random::{Purpose, Stream};
 use lockstep::{Error, RolloutsBuf, synthetic};
 
@@ -44,7 +44,7 @@ pub fn batches(recipe: &Recipe) -> Result<Vec<(&'static str, RolloutsBuf)>, Erro
     long.rewards(2, false);
     out.push(("long", long.rollouts));
     if recipe.advantage.singleton != SingletonChoice::Error
-        && recipe.advantage.estimator != Estimator::PassAtK
+        && recipe.advantage.estimator != AdvantageEstimator::PassAtK
     {
         let mut lone = Corners::new(recipe, draw(12, 200, 7)?, 7);
         lone.lone_group();
@@ -69,7 +69,7 @@ struct Corners {
 
 impl Corners {
     fn new(recipe: &Recipe, rollouts: RolloutsBuf, seed: u64) -> Corners {
-        let least = if recipe.advantage.estimator == Estimator::PassAtK { 4 } else { 2 };
+        let least = if recipe.advantage.estimator == AdvantageEstimator::PassAtK { 4 } else { 2 };
         let mut own = Corners {
             rollouts,
             stream: Stream::new(seed, CORNERS, 0, 0),
@@ -80,7 +80,7 @@ impl Corners {
         // States other than the first, and the second of two interchangeable columns.
         if seed.is_multiple_of(2) {
             *step = step.is_some().then(|| vec![50 + 7 * seed]);
-            if recipe.advantage.estimator == Estimator::RoleBaseline {
+            if recipe.advantage.estimator == AdvantageEstimator::RoleBaseline {
                 *role_values = Some(vec![0.25, -0.5]);
             }
             if score_norm.is_some() || sum_p_squared.is_some() {
@@ -93,7 +93,7 @@ impl Corners {
                 *sum_p_squared = logp_old.as_ref().map(|old| old.iter().map(sum).collect());
             }
         }
-        if recipe.advantage.estimator == Estimator::Tempo && seed > 3 {
+        if recipe.advantage.estimator == AdvantageEstimator::Tempo && seed > 3 {
             let sequences = own.sequences();
             own.rollouts.outcome_weights = Some((0..sequences).map(|s| 0.5 + (s % 3) as f32).collect());
         }

@@ -5,7 +5,7 @@
 //! code 0: every digest equals the published one. A level that the machine lacks is an error.
 #![forbid(unsafe_code)]
 
-use lockstep::Level;
+use lockstep::SimdLevel;
 use lockstep_conformance::digest::{PUBLISHED, PUBLISHED_RECIPES, digest, recipes_digest};
 use lockstep_conformance::levels;
 use std::process::ExitCode;
@@ -23,21 +23,21 @@ fn main() -> ExitCode {
 }
 
 /// The levels named by the arguments, or all available ones.
-fn asked() -> Result<Vec<Level>, String> {
+fn asked() -> Result<Vec<SimdLevel>, String> {
     let names = Vec::from_iter(std::env::args().skip(1));
     if names.is_empty() {
-        return Ok(Level::available());
+        return Ok(SimdLevel::available());
     }
-    let known = || Level::ALL.map(Level::name).join(", ");
+    let known = || SimdLevel::ALL.map(SimdLevel::name).join(", ");
     let level = |name: &String| {
-        let found = Level::ALL.into_iter().find(|level| level.name() == name);
+        let found = SimdLevel::ALL.into_iter().find(|level| level.name() == name);
         found.ok_or_else(|| format!("no level is called '{name}': known are {}", known()))
     };
     names.iter().map(level).collect()
 }
 
 /// Prints every digest and returns whether all equal the published ones.
-fn run(asked: &[Level]) -> Result<bool, String> {
+fn run(asked: &[SimdLevel]) -> Result<bool, String> {
     let mut same = true;
     for &level in asked {
         for threads in [1, 2] {

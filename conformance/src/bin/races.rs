@@ -6,7 +6,7 @@
 //! kernel whose rows all write one element. The detector must report it, or it would also miss a false
 //! promise of the table. The CPU backend's pool does nothing more than this with rows; its queue is a mutex.
 
-use lockstep::{Compiled, Level};
+use lockstep::{Compiled, SimdLevel};
 use lockstep_conformance::backend::Backend;
 use lockstep_conformance::digest::cases;
 use lockstep_conformance::output::first_difference;
@@ -36,8 +36,8 @@ fn main() -> ExitCode {
     }
 }
 
-fn named(name: &str) -> Result<Level, String> {
-    let found = Level::ALL.into_iter().find(|level| level.name() == name);
+fn named(name: &str) -> Result<SimdLevel, String> {
+    let found = SimdLevel::ALL.into_iter().find(|level| level.name() == name);
     found.ok_or_else(|| format!("no level is called '{name}'"))
 }
 
@@ -85,7 +85,7 @@ impl Backend for RowByRow {
 }
 
 /// Runs every case. Errors: a failed case, or an op without rows for two threads.
-fn every_op(level: Level) -> Result<(), String> {
+fn every_op(level: SimdLevel) -> Result<(), String> {
     let one = levels::open(level, 1).map_err(|absent| absent.reason)?;
     let apart = RowByRow { cpu: Cpu::new(level, 1).map_err(|error| error.to_string())?, rows: Cell::new(0) };
     let cases = cases();
@@ -135,7 +135,7 @@ impl Kernel for Planted<'_> {
     }
 }
 
-fn planted(level: Level) -> Result<(), String> {
+fn planted(level: SimdLevel) -> Result<(), String> {
     let mut last = [0];
     let cpu = Cpu::new(level, 1).map_err(|error| error.to_string())?;
     row_by_row(&Planted { last: Out::new(&mut last) }, |kernel, rows| cpu.rows_own(kernel, rows));

@@ -11,7 +11,7 @@ use super::values::{self, Range};
 use super::{Case, Data, rewards};
 use crate::ops::AnyOp;
 use lockstep_core::advantage::Singleton;
-use lockstep_core::ratio::Level;
+use lockstep_core::ratio::RatioGranularity;
 use lockstep_core::team::Direction;
 
 /// Every case for this seed. Order, labels and values never change for a given seed, because the digest
@@ -112,7 +112,7 @@ fn policy_loss(source: Source) -> Vec<Case> {
             let k = cases.len();
             let params = Params::Policy(Policy {
                 gate,
-                level: Level::Token,
+                level: RatioGranularity::Token,
                 guard: guards()[1],
                 kl: k.is_multiple_of(2).then(|| (kls()[6], 0.001)),
                 weight: weights()[2],
@@ -145,7 +145,7 @@ fn with_gates(gates: &[AnyGate], source: Source) -> Vec<Case> {
                 let on = |bit: u32| bits >> bit & 1 == 1;
                 let params = Params::Policy(Policy {
                     gate,
-                    level: Level::Token,
+                    level: RatioGranularity::Token,
                     guard,
                     kl: kl.map(|kl| (kl, [0.05, 0.0, 1.0][k % 3])),
                     weight: weights()[k % 6],
@@ -195,7 +195,7 @@ fn entries(gates: &[AnyGate], source: Source) -> Vec<Case> {
                 };
                 let params = Params::Policy(Policy {
                     gate,
-                    level: Level::Token,
+                    level: RatioGranularity::Token,
                     guard: guards()[1],
                     kl,
                     weight: weights()[k % 5],
@@ -223,7 +223,7 @@ fn sequences(gates: &[AnyGate], source: Source) -> Vec<Case> {
             let k: usize = cases.len();
             let params = Params::Policy(Policy {
                 gate,
-                level: Level::Sequence { log_max },
+                level: RatioGranularity::Sequence { log_max },
                 guard: guards()[k % 5],
                 kl: (k % 4 == 3).then(|| (kls()[k % 11], 0.05)),
                 weight: weights()[k % 5],
@@ -262,7 +262,7 @@ fn score(source: Source) -> Vec<Case> {
             let (k, wants) = (cases.len(), cases.len().is_multiple_of(2));
             let params = Params::Policy(Policy {
                 gate,
-                level: Level::Token,
+                level: RatioGranularity::Token,
                 guard: guards()[1],
                 kl: None,
                 weight: weights()[2],

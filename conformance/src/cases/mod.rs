@@ -14,6 +14,8 @@ pub mod values;
 pub use corpus::corpus;
 pub use params::{AnyGate, Params, Policy, Taus};
 
+use lockstep_core::ragged::{Mask, Offsets};
+
 /// A packed batch with the arrays of one op. The op decides what each [`slot`] means.
 #[derive(Clone, Debug, Default)]
 pub struct Data {
@@ -50,6 +52,16 @@ pub mod slot {
 }
 
 impl Data {
+    /// The offsets, as ops take them.
+    pub(crate) fn packed(&self) -> Result<Offsets<'_>, String> {
+        Offsets::new("offsets", &self.offsets, self.elements(), "elements").map_err(|error| error.to_string())
+    }
+
+    /// The mask, as ops take it.
+    pub(crate) fn masked(&self) -> Mask<'_> {
+        Mask::new(self.mask.as_deref())
+    }
+
     /// Number of rows.
     pub fn rows(&self) -> usize {
         self.offsets.len() - 1

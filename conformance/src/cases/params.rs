@@ -7,9 +7,9 @@ use lockstep_core::aggregate::{PerRow, Weight, WeightFrom};
 use lockstep_core::gate::{
     Cispo, Divergence, DppoKl, DppoTv, Gate, MiniRl, PpoClip, Reinforce, Remix, Sapo, TrustRegion,
 };
-use lockstep_core::kl::{Estimator, Kl};
+use lockstep_core::kl::{Kl, KlFormula};
 use lockstep_core::ragged::In;
-use lockstep_core::ratio::{Guard, Level};
+use lockstep_core::ratio::{Guard, RatioGranularity};
 use lockstep_core::team::Direction;
 
 /// SAPO's temperatures.
@@ -80,7 +80,7 @@ pub struct Policy {
     /// Gate.
     pub gate: AnyGate,
     /// The level at which the ratio is taken.
-    pub level: Level,
+    pub level: RatioGranularity,
     /// Guard.
     pub guard: Guard,
     /// The KL term and β.
@@ -208,23 +208,23 @@ pub fn guards() -> [Guard; 5] {
 /// Every estimator, plain and straight-through; k3 with each clamp and with verl's two.
 pub fn kls() -> Vec<Kl> {
     let mut kls = Vec::new();
-    for estimator in [Estimator::K1, Estimator::Abs, Estimator::K2, Estimator::K3] {
+    for estimator in [KlFormula::K1, KlFormula::Abs, KlFormula::K2, KlFormula::K3] {
         kls.push(Kl::new(estimator));
-        let verls = if estimator == Estimator::K3 { Kl::guarded(estimator) } else { Kl::new(estimator) };
+        let verls = if estimator == KlFormula::K3 { Kl::guarded(estimator) } else { Kl::new(estimator) };
         kls.push(Kl { straight_through: true, ..verls });
     }
-    kls.push(Kl::guarded(Estimator::K3));
-    kls.extend(each_clamp(Estimator::K3));
+    kls.push(Kl::guarded(KlFormula::K3));
+    kls.extend(each_clamp(KlFormula::K3));
     kls
 }
 
-fn each_clamp(estimator: Estimator) -> [Kl; 2] {
+fn each_clamp(estimator: KlFormula) -> [Kl; 2] {
     [Kl { clamp_in: 0.5, ..Kl::new(estimator) }, Kl { clamp_out: 0.125, ..Kl::new(estimator) }]
 }
 
 /// [`kls`] plus the other estimators with clamps, for the ops that support them.
 pub fn kls_of_ops() -> Vec<Kl> {
-    let others = [Estimator::K1, Estimator::Abs, Estimator::K2].into_iter().flat_map(each_clamp);
+    let others = [KlFormula::K1, KlFormula::Abs, KlFormula::K2].into_iter().flat_map(each_clamp);
     kls().into_iter().chain(others).collect()
 }
 

@@ -13,7 +13,7 @@ use super::{Case, Data};
 use crate::ops::AnyOp;
 use lockstep_core::gate::{Cispo, DppoKl, DppoTv, MiniRl, PpoClip, Remix, TrustRegion};
 use lockstep_core::op::OpInfo;
-use lockstep_core::ratio::Level;
+use lockstep_core::ratio::RatioGranularity;
 use lockstep_core::team::Direction;
 
 const CATCHES: &str = "whatever nobody thought of";
@@ -116,8 +116,8 @@ impl Draw {
         let wants = if self.yes() { 0 } else { self.below(8) };
         // Half of all calls take the most common path.
         let level = match self.below(4) {
-            0 => Level::Sequence { log_max: self.pick(&[10.0, 0.125, f32::INFINITY]) },
-            _ => Level::Token,
+            0 => RatioGranularity::Sequence { log_max: self.pick(&[10.0, 0.125, f32::INFINITY]) },
+            _ => RatioGranularity::Token,
         };
         Params::Policy(Policy {
             gate: self.gate(op),

@@ -16,14 +16,14 @@ use crate::oracle::sapo::Sapo;
 use crate::oracle::trust_region::{Divergence, TrustRegion};
 use lockstep_core::aggregate::{PerRow, Weight};
 use lockstep_core::gate as core;
-use lockstep_core::ratio::Level;
+use lockstep_core::ratio::RatioGranularity;
 
 /// The oracle's policy loss.
 pub(crate) fn oracle(policy: &Policy) -> PolicyLoss {
     PolicyLoss {
         log_max: match policy.level {
-            Level::Token | Level::Given => None,
-            Level::Sequence { log_max } => Some(log_max.into()),
+            RatioGranularity::Token | RatioGranularity::Given => None,
+            RatioGranularity::Sequence { log_max } => Some(log_max.into()),
         },
         guard: guard(policy.guard),
         gate: match policy.gate {

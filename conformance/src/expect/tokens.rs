@@ -6,7 +6,7 @@ use crate::cases::{Case, slot};
 use crate::launch::RATIO_SUMS;
 use crate::oracle::kl::{self as oracle_kl, k3};
 use crate::oracle::token;
-use lockstep_core::kl::{Estimator, Kl};
+use lockstep_core::kl::{Kl, KlFormula};
 use lockstep_core::ratio::Guard;
 
 /// One unit of binary32.
@@ -28,10 +28,10 @@ pub(crate) fn guard(guard: Guard) -> token::Guard {
 pub(crate) fn estimator(kl: Kl) -> oracle_kl::Kl {
     oracle_kl::Kl {
         estimator: match kl.estimator {
-            Estimator::K1 => oracle_kl::Estimator::K1,
-            Estimator::Abs => oracle_kl::Estimator::Abs,
-            Estimator::K2 => oracle_kl::Estimator::K2,
-            Estimator::K3 => oracle_kl::Estimator::K3,
+            KlFormula::K1 => oracle_kl::KlFormula::K1,
+            KlFormula::Abs => oracle_kl::KlFormula::Abs,
+            KlFormula::K2 => oracle_kl::KlFormula::K2,
+            KlFormula::K3 => oracle_kl::KlFormula::K3,
         },
         clamp_in: kl.clamp_in.into(),
         clamp_out: kl.clamp_out.into(),
@@ -103,10 +103,10 @@ pub(crate) fn kl_token(kl: &oracle_kl::Kl, logp: f32, logp_ref: f32) -> [(f64, f
     let (x, exact) = difference(logp, logp_ref);
     let (value, gradient) = (kl.value(x), kl.gradient(x));
     let sensitivity = match kl.estimator {
-        oracle_kl::Estimator::K1 | oracle_kl::Estimator::Abs => 1.0,
+        oracle_kl::KlFormula::K1 | oracle_kl::KlFormula::Abs => 1.0,
         _ => 2.0 + x.abs().min(kl.clamp_in),
     };
-    let is_k3 = kl.estimator == oracle_kl::Estimator::K3 && !kl.straight_through;
+    let is_k3 = kl.estimator == oracle_kl::KlFormula::K3 && !kl.straight_through;
     let at_clamp_in = doubtful(x, exact, (x.abs() - kl.clamp_in).abs());
     // k3 itself is uncertain by its rounding, which at u = 20 far exceeds that of u.
     let free = kl.free(x).abs();
@@ -125,9 +125,9 @@ pub(crate) fn kl_token(kl: &oracle_kl::Kl, logp: f32, logp_ref: f32) -> [(f64, f
 pub(crate) fn kl_is_exact(kl: &oracle_kl::Kl, x: f64, exact: bool) -> bool {
     exact
         && match kl.estimator {
-            oracle_kl::Estimator::K1 | oracle_kl::Estimator::Abs => true,
-            oracle_kl::Estimator::K2 => f64::from(0.5 * (x as f32 * x as f32)) == kl.free(x),
-            oracle_kl::Estimator::K3 => false,
+            oracle_kl::KlFormula::K1 | oracle_kl::KlFormula::Abs => true,
+            oracle_kl::KlFormula::K2 => f64::from(0.5 * (x as f32 * x as f32)) == kl.free(x),
+            oracle_kl::KlFormula::K3 => false,
         }
 }
 

@@ -1,16 +1,7 @@
 //! `balance_loss`.
 
-use super::OpTest;
-use crate::backend::Backend;
-use crate::cases::hash::Source;
-use crate::cases::random::Draw;
-use crate::cases::{Case, Data};
-use crate::expect::Want;
-use crate::launch::{element, f32s, f64s, raised, row, u32s};
+use super::prelude::*;
 use crate::oracle::balance as oracle;
-use crate::output::{Output, Values};
-use crate::precision::Allowance;
-use lockstep_core::ragged::{In, Out};
 use lockstep_core::routing::BalanceLoss as Kernel;
 
 /// Arguments of `balance_loss`.
@@ -39,24 +30,22 @@ impl OpTest for Balance {
         "balance_loss"
     }
 
-    fn run<B: Backend>(&self, backend: &B, data: &Data) -> Result<Vec<Output>, String> {
+    fn run<B: Backend>(&self, backend: &B, data: &Data, out: &mut Outputs<'_>) -> Result<(), String> {
         let rows = data.rows();
         let experts = data.elements() / rows;
         let load: Vec<f32> = (0..experts).map(load_of).collect();
-        let (mut gradient, mut row_loss, mut alarm) = (f32s(data.elements()), f64s(rows), u32s(rows));
         let kernel = Kernel {
             experts,
             rows,
             scores: In::new(&data.element[0]),
             load: In::new(&load),
             weight: self.weight,
-            gradient: Out::new(&mut gradient),
-            row_loss: Out::new(&mut row_loss),
-            row_alarm: Out::new(&mut alarm),
+            gradient: out.element("gradient"),
+            row_loss: out.row("row_loss"),
+            row_alarm: out.alarm(),
         };
         kernel.check().map_err(|e| e.to_string())?;
-        backend.run(&kernel)?;
-        Ok(vec![element("gradient", gradient), row("row_loss", Values::F64(row_loss)), raised(alarm)])
+        backend.run(&kernel)
     }
 
     fn expect(&self, data: &Data) -> Vec<Want> {

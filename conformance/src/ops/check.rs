@@ -1,18 +1,8 @@
 //! `check_offsets`, `check_values`: arrays of several blocks, with faults at the block boundaries.
 
-use super::OpTest;
-use crate::backend::Backend;
-use crate::cases::hash::Source;
-use crate::cases::masks::{Mask, garbage};
-use crate::cases::random::Draw;
-use crate::cases::{Case, Data, values};
-use crate::expect::Want;
-use crate::launch::{row, u32s};
+use super::prelude::*;
 use crate::oracle::check as oracle;
-use crate::output::{Output, Values};
-use crate::precision::Allowance;
 use lockstep_core::check::{BLOCK, CheckOffsets, CheckValues, Domain};
-use lockstep_core::ragged::{In, Mask as LossMask, Out};
 
 /// Arguments of the check ops.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -43,19 +33,17 @@ impl OpTest for Check {
         }
     }
 
-    fn run<B: Backend>(&self, backend: &B, data: &Data) -> Result<Vec<Output>, String> {
-        let mut faults = u32s(data.rows());
-        let first_fault = Out::new(&mut faults);
+    fn run<B: Backend>(&self, backend: &B, data: &Data, out: &mut Outputs<'_>) -> Result<(), String> {
+        let first_fault = out.row("first_fault");
         match *self {
             Check::Offsets { elements } => {
-                backend.run(&CheckOffsets { offsets: In::new(&data.index), elements, first_fault })?;
+                backend.run(&CheckOffsets { offsets: In::new(&data.index), elements, first_fault })
             }
             Check::Values { domain } => {
-                let (values, mask) = (In::new(&data.element[0]), LossMask::new(data.mask.as_deref()));
-                backend.run(&CheckValues { values, mask, domain, first_fault })?;
+                let (values, mask) = (In::new(&data.element[0]), data.masked());
+                backend.run(&CheckValues { values, mask, domain, first_fault })
             }
         }
-        Ok(vec![row("first_fault", Values::U32(faults))])
     }
 
     fn expect(&self, data: &Data) -> Vec<Want> {

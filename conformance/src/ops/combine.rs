@@ -1,18 +1,9 @@
 //! `combine`: up to three components.
 
-use super::OpTest;
-use crate::backend::Backend;
-use crate::cases::hash::Source;
-use crate::cases::random::Draw;
-use crate::cases::shapes::{Shape, small};
-use crate::cases::{Case, Data, values};
-use crate::expect::Want;
-use crate::launch::{element, f32s};
+use super::prelude::*;
 use crate::oracle::combine as oracle;
-use crate::output::Output;
-use crate::precision::Allowance;
+use crate::outputs::NO_SCORE;
 use lockstep_core::advantage::Combine as Kernel;
-use lockstep_core::ragged::{In, Offsets, Out};
 
 /// Arguments of `combine`.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -36,20 +27,14 @@ impl OpTest for Combine {
         "combine"
     }
 
-    fn run<B: Backend>(&self, backend: &B, data: &Data) -> Result<Vec<Output>, String> {
-        let n = data.elements();
-        let mut combined = f32s(n);
+    fn run<B: Backend>(&self, backend: &B, data: &Data, out: &mut Outputs<'_>) -> Result<(), String> {
         let components = data.element[..self.kinds].concat();
         backend.run(&Kernel {
-            cu_groups: Offsets::new("offsets", &data.offsets, n, "elements").map_err(|e| e.to_string())?,
+            cu_groups: data.packed()?,
             components: In::new(&components),
             weights: In::new(&self.weights[..self.kinds]),
-            combined: Out::new(&mut combined),
-        })?;
-        // NaN means that there is no score at all. The oracle compares numbers, so it is replaced here by a
-        // number that no sum equals.
-        let none = |x: f32| if x.to_bits() == 0x7fc0_0000 { NONE } else { x };
-        Ok(vec![element("combined", combined.into_iter().map(none).collect())])
+            combined: out.scores("combined"),
+        })
     }
 
     fn expect(&self, data: &Data) -> Vec<Want> {
@@ -59,7 +44,7 @@ impl OpTest for Combine {
             let components: Vec<f64> = data.element[..self.kinds].iter().map(|x| f64::from(x[i])).collect();
             let (sum, magnitude) = oracle::sum(&components, &weights);
             if sum.is_nan() {
-                want.push(NONE.into(), 0.0);
+                want.push(NO_SCORE.into(), 0.0);
             } else {
                 want.push(sum, sum.abs() + 1e-8 * magnitude);
             }
@@ -83,8 +68,6 @@ impl OpTest for Combine {
         case(1 + draw.below(3), weights, &shape, draw.source())
     }
 }
-
-const NONE: f32 = 1e38;
 
 fn case(kinds: usize, weights: [f32; 3], shape: &Shape, source: Source) -> Case {
     let offsets = shape.offsets();

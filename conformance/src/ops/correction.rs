@@ -1,23 +1,13 @@
 //! `rollout_mismatch`, `rollout_correction`, `normalize_weights`.
 
-use super::OpTest;
-use crate::backend::Backend;
+use super::prelude::*;
 use crate::cases::corpus::tokens;
-use crate::cases::hash::Source;
-use crate::cases::masks::Mask;
-use crate::cases::random::Draw;
-use crate::cases::shapes::{Shape, large, small};
 use crate::cases::values::Range;
-use crate::cases::{Case, Data};
-use crate::expect::{Want, correction as expect};
-use crate::launch::{self, element, f32s, f64s, raised, row, statistics, u32s, widened};
+use crate::expect::correction as expect;
 use crate::oracle::normalize as scaled;
-use crate::output::{Output, Place, Values};
-use crate::precision::Allowance;
 use lockstep_core::correction::mismatch::{self, RolloutMismatch};
 use lockstep_core::correction::weights::{self, RolloutCorrection, Rule, WeightLevel};
 use lockstep_core::correction::{K1Band, NormalizeWeights, Rejections, Statistic};
-use lockstep_core::ragged::{In, Mask as LossMask, Offsets, Out};
 
 /// A rejection: statistic, bounds, and what k1's band applies to.
 type Reject = (Statistic, Option<f32>, f32, K1Band);
@@ -119,36 +109,26 @@ impl OpTest for Correction {
         }
     }
 
-    fn run<B: Backend>(&self, backend: &B, data: &Data) -> Result<Vec<Output>, String> {
-        let (n, rows) = (data.elements(), data.rows());
-        let cu_seqlens = Offsets::new("offsets", &data.offsets, n, "elements").map_err(|e| e.to_string())?;
-        let loss_mask = LossMask::new(data.mask.as_deref());
-        let (mut maxima, mut alarm) = (f32s(4 * rows), u32s(rows));
+    fn run<B: Backend>(&self, backend: &B, data: &Data, out: &mut Outputs<'_>) -> Result<(), String> {
+        let cu_seqlens = data.packed()?;
+        let loss_mask = data.masked();
         match *self {
             Correction::Mismatch { bound } => {
-                let (mut sums, mut tokens) = (f64s(rows * mismatch::sum::SUMS), u32s(rows));
                 let kernel = RolloutMismatch {
                     cu_seqlens,
                     loss_mask,
                     logp_old: In::new(&data.element[0]),
                     logp_rollout: In::new(&data.element[1]),
                     bound,
-                    row_sums: Out::new(&mut sums),
-                    row_maxima: Out::new(&mut maxima[..2 * rows]),
-                    row_tokens: Out::new(&mut tokens),
-                    row_alarm: Out::new(&mut alarm),
+                    row_sums: out.rows(&MISMATCH),
+                    row_maxima: out.rows(&["max_d", "max_neg_d"]),
+                    row_tokens: out.row("row_tokens"),
+                    row_alarm: out.alarm(),
                 };
                 kernel.check().map_err(|e| e.to_string())?;
-                backend.run(&kernel)?;
-                let mut out = statistics(&MISMATCH, &sums, rows);
-                let half = |k: usize| Values::F32(maxima[k * rows..(k + 1) * rows].to_vec());
-                out.extend([row("max_d", half(0)), row("max_neg_d", half(1))]);
-                out.extend([row("row_tokens", Values::U32(tokens)), raised(alarm)]);
-                Ok(out)
+                backend.run(&kernel)
             }
             Correction::Weights(params) => {
-                let (mut values, mut sums) = (f32s(n), f64s(rows * weights::sum::SUMS));
-                let (mut mask, mut kept) = (launch::bytes(n), launch::bytes(rows));
                 let kernel = RolloutCorrection {
                     cu_seqlens,
                     loss_mask,
@@ -160,38 +140,25 @@ impl OpTest for Correction {
                     bounded_below: params.low.is_some(),
                     bound: params.bound,
                     rejections: params.rejections()?,
-                    weights: Out::new(&mut values),
-                    kept_mask: Out::new(&mut mask),
-                    row_kept: Out::new(&mut kept),
-                    row_sums: Out::new(&mut sums),
-                    row_maxima: Out::new(&mut maxima),
-                    row_alarm: Out::new(&mut alarm),
+                    weights: out.element("weights"),
+                    kept_mask: out.element("kept_mask"),
+                    row_kept: out.row("row_kept"),
+                    row_sums: out.rows(&WEIGHTS),
+                    row_maxima: out.rows(&MAXIMA),
+                    row_alarm: out.alarm(),
                 };
                 kernel.check().map_err(|e| e.to_string())?;
-                backend.run(&kernel)?;
-                let mut out = vec![element("weights", values)];
-                out.push(Output { name: "kept_mask", place: Place::Element, values: widened(mask) });
-                out.push(row("row_kept", widened(kept)));
-                out.extend(statistics(&WEIGHTS, &sums, rows));
-                for (k, name) in MAXIMA.into_iter().enumerate() {
-                    out.push(row(name, Values::F32(maxima[k * rows..(k + 1) * rows].to_vec())));
-                }
-                out.push(raised(alarm));
-                Ok(out)
+                backend.run(&kernel)
             }
-            Correction::Normalize { totals } => {
-                let mut normalized = f32s(n);
-                backend.run(&NormalizeWeights {
-                    cu_seqlens,
-                    loss_mask,
-                    weights: In::new(&data.element[3]),
-                    totals: In::new(&[f64::NAN, totals[1], totals[0]]),
-                    numerator: 2,
-                    denominator: 1,
-                    normalized: Out::new(&mut normalized),
-                })?;
-                Ok(vec![element("normalized", normalized)])
-            }
+            Correction::Normalize { totals } => backend.run(&NormalizeWeights {
+                cu_seqlens,
+                loss_mask,
+                weights: In::new(&data.element[3]),
+                totals: In::new(&[f64::NAN, totals[1], totals[0]]),
+                numerator: 2,
+                denominator: 1,
+                normalized: out.element("normalized"),
+            }),
         }
     }
 

@@ -1,19 +1,9 @@
 //! `batch_counts`.
 
-use super::OpTest;
-use crate::backend::Backend;
-use crate::cases::hash::Source;
-use crate::cases::masks::Mask;
-use crate::cases::random::Draw;
-use crate::cases::shapes::{Shape, large, small};
-use crate::cases::{Case, Data};
-use crate::expect::Want;
-use crate::launch::{counts, row, u64s};
+use super::prelude::*;
 use crate::oracle::counts as oracle;
-use crate::output::Output;
-use crate::precision::Allowance;
 use lockstep_core::aggregate::BatchCounts;
-use lockstep_core::ragged::{Mask as LossMask, Offsets, Out};
+use lockstep_core::ragged::Offsets;
 
 /// Arguments of `batch_counts`: as many parts as the data have rows; the sequences' offsets are
 /// [`Data::index`].
@@ -34,22 +24,19 @@ impl OpTest for Counts {
         "batch_counts"
     }
 
-    fn run<B: Backend>(&self, backend: &B, data: &Data) -> Result<Vec<Output>, String> {
+    fn run<B: Backend>(&self, backend: &B, data: &Data, out: &mut Outputs<'_>) -> Result<(), String> {
         let parts = data.rows();
-        let [mut tokens, mut nonempty, mut longest] = NAMES.map(|_| u64s(parts));
         let offsets = Offsets::new("cu_seqlens", &data.index, data.elements(), "tokens");
         let kernel = BatchCounts {
             cu_seqlens: offsets.map_err(|e| e.to_string())?,
-            loss_mask: LossMask::new(data.mask.as_deref()),
+            loss_mask: data.masked(),
             parts,
-            tokens: Out::new(&mut tokens),
-            nonempty: Out::new(&mut nonempty),
-            longest: Out::new(&mut longest),
+            tokens: out.row(NAMES[0]),
+            nonempty: out.row(NAMES[1]),
+            longest: out.row(NAMES[2]),
         };
         kernel.check().map_err(|e| e.to_string())?;
-        backend.run(&kernel)?;
-        let outputs = NAMES.into_iter().zip([tokens, nonempty, longest]);
-        Ok(outputs.map(|(name, values)| row(name, counts(&values))).collect())
+        backend.run(&kernel)
     }
 
     fn expect(&self, data: &Data) -> Vec<Want> {

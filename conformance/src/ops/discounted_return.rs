@@ -1,19 +1,8 @@
 //! `discounted_return`.
 
-use super::OpTest;
-use crate::backend::Backend;
-use crate::cases::hash::Source;
-use crate::cases::masks::{Mask, garbage};
-use crate::cases::random::Draw;
-use crate::cases::shapes::{Shape, large, small};
-use crate::cases::{Case, Data, values};
-use crate::expect::Want;
-use crate::launch::{element, f32s};
+use super::prelude::*;
 use crate::oracle::discounted_return as oracle;
-use crate::output::Output;
-use crate::precision::Allowance;
 use lockstep_core::advantage::DiscountedReturn as Kernel;
-use lockstep_core::ragged::{In, Mask as LossMask, Offsets, Out};
 
 /// Arguments of `discounted_return`.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -37,19 +26,16 @@ impl OpTest for DiscountedReturn {
         "discounted_return"
     }
 
-    fn run<B: Backend>(&self, backend: &B, data: &Data) -> Result<Vec<Output>, String> {
-        let mut returns = f32s(data.elements());
-        let offsets = Offsets::new("offsets", &data.offsets, data.elements(), "elements");
+    fn run<B: Backend>(&self, backend: &B, data: &Data, out: &mut Outputs<'_>) -> Result<(), String> {
         let kernel = Kernel {
-            cu_seqlens: offsets.map_err(|e| e.to_string())?,
-            loss_mask: LossMask::new(data.mask.as_deref()),
+            cu_seqlens: data.packed()?,
+            loss_mask: data.masked(),
             rewards: In::new(&data.element[0]),
             gamma: self.gamma,
-            returns: Out::new(&mut returns),
+            returns: out.element("returns"),
         };
         kernel.check().map_err(|e| e.to_string())?;
-        backend.run(&kernel)?;
-        Ok(vec![element("returns", returns)])
+        backend.run(&kernel)
     }
 
     fn expect(&self, data: &Data) -> Vec<Want> {

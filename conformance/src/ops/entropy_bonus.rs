@@ -1,20 +1,9 @@
 //! `entropy_bonus`.
 
-use super::OpTest;
-use crate::backend::Backend;
-use crate::cases::hash::Source;
-use crate::cases::masks::{Mask, garbage};
-use crate::cases::random::Draw;
-use crate::cases::shapes::{Shape, small};
+use super::prelude::*;
 use crate::cases::values::Range;
-use crate::cases::{Case, Data, values};
-use crate::expect::Want;
-use crate::launch::{element, f32s, raised, u32s};
 use crate::oracle::entropy_bonus as oracle;
-use crate::output::Output;
-use crate::precision::Allowance;
 use lockstep_core::advantage::EntropyBonus as Kernel;
-use lockstep_core::ragged::{In, Mask as LossMask, Offsets, Out};
 
 /// Arguments of `entropy_bonus`.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -42,24 +31,21 @@ impl OpTest for EntropyBonus {
         "entropy_bonus"
     }
 
-    fn run<B: Backend>(&self, backend: &B, data: &Data) -> Result<Vec<Output>, String> {
-        let (mut shaped, mut alarm) = (f32s(data.elements()), u32s(data.rows()));
-        let offsets = Offsets::new("offsets", &data.offsets, data.elements(), "elements");
+    fn run<B: Backend>(&self, backend: &B, data: &Data, out: &mut Outputs<'_>) -> Result<(), String> {
         let kernel = Kernel {
-            cu_seqlens: offsets.map_err(|e| e.to_string())?,
-            loss_mask: LossMask::new(data.mask.as_deref()),
+            cu_seqlens: data.packed()?,
+            loss_mask: data.masked(),
             advantage: In::new(if self.per_token { &data.element[0] } else { &data.row[0] }),
             per_token: self.per_token,
             source: In::new(&data.element[1]),
             full: self.full,
             alpha: self.alpha,
             kappa: self.kappa,
-            shaped: Out::new(&mut shaped),
-            row_alarm: Out::new(&mut alarm),
+            shaped: out.element("shaped"),
+            row_alarm: out.alarm(),
         };
         kernel.check().map_err(|e| e.to_string())?;
-        backend.run(&kernel)?;
-        Ok(vec![element("shaped", shaped), raised(alarm)])
+        backend.run(&kernel)
     }
 
     fn expect(&self, data: &Data) -> Vec<Want> {

@@ -1,19 +1,10 @@
 //! `exact_sum`, `exact_sum_f32`: blocks of values of every exponent.
 
-use super::OpTest;
-use crate::backend::Backend;
-use crate::cases::hash::Source;
-use crate::cases::masks::{Mask, garbage};
-use crate::cases::random::Draw;
-use crate::cases::{Case, Data, values};
-use crate::expect::Want;
-use crate::launch::{f64s, statistics};
+use super::prelude::*;
 use crate::oracle::exact_sum as oracle;
-use crate::output::Output;
-use crate::precision::Allowance;
+use crate::outputs::by_name;
 use lockstep_core::aggregate::ExactDigits;
 use lockstep_core::aggregate::exact_sum::{self, BLOCK, CLASSES, Summand};
-use lockstep_core::ragged::{In, Mask as LossMask, Out};
 use lockstep_cpu::Compiled;
 
 /// Arguments of the exact sums.
@@ -47,10 +38,10 @@ impl OpTest for ExactSum {
         }
     }
 
-    fn run<B: Backend>(&self, backend: &B, data: &Data) -> Result<Vec<Output>, String> {
+    fn run<B: Backend>(&self, backend: &B, data: &Data, out: &mut Outputs<'_>) -> Result<(), String> {
         match *self {
-            ExactSum::Double => launch(backend, data, &data.element64, false),
-            ExactSum::Single { square } => launch(backend, data, &data.element[0], square),
+            ExactSum::Double => launch(backend, (data, out), &data.element64, false),
+            ExactSum::Single { square } => launch(backend, (data, out), &data.element[0], square),
         }
     }
 
@@ -94,19 +85,19 @@ impl OpTest for ExactSum {
 
 fn launch<B: Backend, V: Summand + Sync>(
     backend: &B,
-    data: &Data,
+    (data, out): (&Data, &mut Outputs<'_>),
     values: &[V],
     square: bool,
-) -> Result<Vec<Output>, String>
+) -> Result<(), String>
 where
     for<'a> ExactDigits<'a, V>: Compiled,
 {
-    let mut digits = f64s(exact_sum::digits::<V>(values.len()));
-    let (values, mask) = (In::new(values), LossMask::new(data.mask.as_deref()));
-    let kernel = ExactDigits { values, mask, square, digits: Out::new(&mut digits) };
+    let digits =
+        out.array(exact_sum::digits::<V>(values.len()), move |digits| by_name(&PARTS, &by_row::<V>(&digits)));
+    let (values, mask) = (In::new(values), data.masked());
+    let kernel = ExactDigits { values, mask, square, digits };
     kernel.check().map_err(|e| e.to_string())?;
-    backend.run(&kernel)?;
-    Ok(statistics(&PARTS, &by_row::<V>(&digits), data.rows()))
+    backend.run(&kernel)
 }
 
 fn planes<V: Summand>(data: &Data, values: &[f64]) -> Vec<Want> {
@@ -123,7 +114,7 @@ fn planes<V: Summand>(data: &Data, values: &[f64]) -> Vec<Want> {
         digits.iter().for_each(|digit| want.push(*digit, 0.0));
         want
     };
-    PARTS.into_iter().zip(digits.chunks(data.rows())).map(part).collect()
+    PARTS.into_iter().zip(digits.chunks(digits.len() / PARTS.len())).map(part).collect()
 }
 
 /// Rearranges `[PLANES][blocks]` to `[4][rows]`: the k-th value written by each row.

@@ -1,16 +1,7 @@
 //! `filter_groups`.
 
-use super::OpTest;
-use crate::backend::Backend;
-use crate::cases::hash::Source;
-use crate::cases::random::Draw;
-use crate::cases::{Case, Data, rewards};
-use crate::expect::Want;
-use crate::launch::{bytes, f32s, row, u32s, widened};
+use super::prelude::*;
 use crate::oracle::filter as oracle;
-use crate::output::{Output, Place, Values};
-use crate::precision::Allowance;
-use lockstep_core::ragged::{In, Mask as Valid, Offsets, Out};
 use lockstep_core::reward::{Criterion, FilterGroups as Kernel};
 
 /// Arguments of `filter_groups`.
@@ -44,25 +35,18 @@ impl OpTest for Filter {
         "filter_groups"
     }
 
-    fn run<B: Backend>(&self, backend: &B, data: &Data) -> Result<Vec<Output>, String> {
-        let (n, rows) = (data.elements(), data.rows());
-        let (mut keep, mut kept, mut statistic) = (bytes(n), u32s(rows), f32s(rows));
+    fn run<B: Backend>(&self, backend: &B, data: &Data, out: &mut Outputs<'_>) -> Result<(), String> {
         let kernel = Kernel {
-            cu_groups: Offsets::new("offsets", &data.offsets, n, "elements").map_err(|e| e.to_string())?,
+            cu_groups: data.packed()?,
             metric: In::new(&data.element[0]),
-            valid: Valid::new(data.mask.as_deref()),
+            valid: data.masked(),
             criterion: self.criterion,
-            keep: Out::new(&mut keep),
-            kept: Out::new(&mut kept),
-            statistic: Out::new(&mut statistic),
+            keep: out.element("keep"),
+            kept: out.row("kept"),
+            statistic: out.row("statistic"),
         };
         kernel.check().map_err(|e| e.to_string())?;
-        backend.run(&kernel)?;
-        Ok(vec![
-            Output { name: "keep", place: Place::Element, values: widened(keep) },
-            row("kept", Values::U32(kept)),
-            row("statistic", Values::F32(statistic)),
-        ])
+        backend.run(&kernel)
     }
 
     fn expect(&self, data: &Data) -> Vec<Want> {

@@ -1,19 +1,9 @@
 //! `gae`.
 
-use super::OpTest;
-use crate::backend::Backend;
-use crate::cases::hash::Source;
-use crate::cases::masks::{Mask, garbage};
-use crate::cases::random::Draw;
-use crate::cases::shapes::{Shape, large, small};
-use crate::cases::{Case, Data, values};
-use crate::expect::Want;
-use crate::launch::{element, f32s, raised, u32s};
+use super::prelude::*;
 use crate::oracle::gae as oracle;
-use crate::output::Output;
-use crate::precision::Allowance;
 use lockstep_core::advantage::Gae as Kernel;
-use lockstep_core::ragged::{In, Mask as LossMask, Offsets, Out};
+use lockstep_core::ragged::Mask as LossMask;
 
 /// Arguments of `gae`.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -49,14 +39,11 @@ impl OpTest for Gae {
         "gae"
     }
 
-    fn run<B: Backend>(&self, backend: &B, data: &Data) -> Result<Vec<Output>, String> {
-        let (mut advantage, mut returns) = (f32s(data.elements()), f32s(data.elements()));
-        let mut alarm = u32s(data.rows());
-        let offsets = Offsets::new("offsets", &data.offsets, data.elements(), "elements");
+    fn run<B: Backend>(&self, backend: &B, data: &Data, out: &mut Outputs<'_>) -> Result<(), String> {
         let truncated: Vec<u8> = data.row[1].iter().map(|x| u8::from(*x != 0.0)).collect();
         let kernel = Kernel {
-            cu_seqlens: offsets.map_err(|e| e.to_string())?,
-            loss_mask: LossMask::new(data.mask.as_deref()),
+            cu_seqlens: data.packed()?,
+            loss_mask: data.masked(),
             rewards: In::new(&data.element[0]),
             values: In::new(&data.element[1]),
             bootstrap: self.bootstrap.then(|| In::new(&data.row[0])),
@@ -64,17 +51,12 @@ impl OpTest for Gae {
             gamma: self.gamma,
             lambda: self.lambda,
             length_alpha: self.length_alpha,
-            advantage: self.advantage.then(|| Out::new(&mut advantage)),
-            returns: self.returns.then(|| Out::new(&mut returns)),
-            row_alarm: Out::new(&mut alarm),
+            advantage: self.advantage.then(|| out.element("advantage")),
+            returns: self.returns.then(|| out.element("returns")),
+            row_alarm: out.alarm(),
         };
         kernel.check().map_err(|e| e.to_string())?;
-        backend.run(&kernel)?;
-        let wanted = [(self.advantage, "advantage", advantage), (self.returns, "returns", returns)];
-        let wanted = wanted.into_iter().filter(|(wanted, ..)| *wanted);
-        let mut outputs: Vec<Output> = wanted.map(|(_, name, values)| element(name, values)).collect();
-        outputs.push(raised(alarm));
-        Ok(outputs)
+        backend.run(&kernel)
     }
 
     fn expect(&self, data: &Data) -> Vec<Want> {

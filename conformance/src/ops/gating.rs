@@ -1,17 +1,11 @@
 //! `gating_forward` and `gating_backward`: rows of router scores.
 
-use super::OpTest;
-use crate::backend::Backend;
-use crate::cases::hash::Source;
-use crate::cases::random::Draw;
-use crate::cases::{Case, Data};
-use crate::expect::Want;
-use crate::launch::{element, f32s, raised, row, u32s};
+use super::prelude::*;
 use crate::oracle::gating_forward::{Of, Rule};
 use crate::oracle::{gating_backward, gating_forward};
-use crate::output::{Output, POISON, Values};
-use crate::precision::Allowance;
-use lockstep_core::ragged::{In, Mask, Out};
+use crate::output::Values;
+use crate::outputs::{Captured, raised, row};
+use lockstep_core::ragged::{Mask, Out};
 use lockstep_core::routing::{ChosenOut, GatingBackward, GatingForward, Replay, Router, RouterKind, Trace};
 
 /// The most experts that a case chooses; each has an output of its own.
@@ -80,7 +74,7 @@ impl OpTest for Gating {
         if self.backward { "gating_backward" } else { "gating_forward" }
     }
 
-    fn run<B: Backend>(&self, backend: &B, data: &Data) -> Result<Vec<Output>, String> {
+    fn run<B: Backend>(&self, backend: &B, data: &Data, out: &mut Outputs<'_>) -> Result<(), String> {
         let (rows, k, router) = (data.rows(), self.router.top_k, self.router);
         let entry = |r: usize, j: usize| if data.row[0][r] < 0.0 { u16::MAX } else { data.row[j][r] as u16 };
         let each = || (0..rows).flat_map(|r| (0..k).map(move |j| (r, j)));
@@ -90,10 +84,9 @@ impl OpTest for Gating {
             if self.wide { Trace::wide(In::new(&wide), 1, k) } else { Trace::narrow(In::new(&narrow), 1, k) };
         let live: Vec<u8> = data.row[LIVE].iter().map(|x| *x as u8).collect();
         let bias: Vec<f32> = (0..router.experts).map(bias_of).collect();
-        let (mut narrow, mut wide) = (vec![0xba_u8; rows * k], vec![0xdbad_u16; rows * k]);
-        let mut gates = f32s(rows * k);
-        let mut sums = f32s(rows * router.groups);
-        let (mut replayed, mut alarm) = (u32s(rows), u32s(rows));
+        let (mut narrow, mut wide) = (vec![u8::POISON; rows * k], vec![u16::POISON; rows * k]);
+        let (mut gates, mut sums) = (vec![f32::POISON; rows * k], vec![f32::POISON; rows * router.groups]);
+        let [mut replayed, mut alarm] = [(); 2].map(|()| vec![u32::POISON; rows]);
         let forward = GatingForward {
             router,
             rows,
@@ -120,7 +113,6 @@ impl OpTest for Gating {
                 Trace::narrow(In::new(&narrow), 1, k)
             };
             let coef: Vec<f32> = each().map(|(r, j)| data.row[COEF + j][r]).collect();
-            let (mut gradient, mut alarm) = (f32s(data.elements()), u32s(rows));
             let kernel = GatingBackward {
                 router,
                 rows,
@@ -128,33 +120,29 @@ impl OpTest for Gating {
                 chosen,
                 gates: In::new(&gates),
                 coef: In::new(&coef),
-                gradient: Out::new(&mut gradient),
-                row_alarm: Out::new(&mut alarm),
+                gradient: out.element("gradient"),
+                row_alarm: out.alarm(),
             };
             kernel.check().map_err(|e| e.to_string())?;
-            backend.run(&kernel)?;
-            return Ok(vec![element("gradient", gradient), raised(alarm)]);
+            return backend.run(&kernel);
         }
         backend.run(&forward)?;
-        let id = |i: usize| match self.wide {
-            true if wide[i] == 0xdbad => POISON,
-            true => wide[i].into(),
-            false if narrow[i] == 0xba => POISON,
-            false => narrow[i].into(),
-        };
-        let mut out = Vec::new();
         for j in 0..k {
             let column = || (0..rows).map(|r| r * k + j);
-            out.push(row(EXPERTS[j], Values::U32(column().map(id).collect())));
-            out.push(row(GATES[j], Values::F32(column().map(|i| gates[i]).collect())));
+            let ids = match self.wide {
+                true => Captured::values(column().map(|i| wide[i]).collect()),
+                false => Captured::values(column().map(|i| narrow[i]).collect()),
+            };
+            let gates = Values::F32(column().map(|i| gates[i]).collect());
+            out.add(vec![row(EXPERTS[j], ids), row(GATES[j], gates)]);
         }
         if router.groups > 1 {
             // The last group stands for all groups.
             let last = sums.chunks(router.groups).map(|sums| sums[router.groups - 1]).collect();
-            out.push(row("group_sum", Values::F32(last)));
+            out.add(vec![row("group_sum", Values::F32(last))]);
         }
-        out.extend([row("replayed", Values::U32(replayed)), raised(alarm)]);
-        Ok(out)
+        out.add(vec![row("replayed", Values::U32(replayed)), raised(alarm)]);
+        Ok(())
     }
 
     fn expect(&self, data: &Data) -> Vec<Want> {

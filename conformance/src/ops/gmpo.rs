@@ -1,24 +1,15 @@
 //! `policy_loss_gmpo`.
 
-use super::OpTest;
-use crate::backend::Backend;
+use super::prelude::*;
 use crate::cases::corpus::tokens;
-use crate::cases::hash::Source;
-use crate::cases::masks::Mask;
 use crate::cases::params::{BAND, COUNTED, Partials, guards};
-use crate::cases::random::Draw;
-use crate::cases::shapes::{Shape, large, small};
 use crate::cases::values::Range;
-use crate::cases::{Case, Data, slot};
-use crate::expect::{Sum, Want, tokens as expected};
-use crate::launch::{POLICY_SUMS, element, f32s, f64s, maxima, raised, row, statistics, u32s};
+use crate::expect::{Sum, tokens as expected};
+use crate::launch::{MAXIMA, POLICY_SUMS};
 use crate::oracle::gmpo as oracle;
-use crate::output::{Output, Values};
-use crate::precision::Allowance;
 use lockstep_core::aggregate::{PerRow, Weight};
 use lockstep_core::policy_loss::gmpo::Mean;
-use lockstep_core::policy_loss::{MetricsOut, PolicyLossGmpo, sum};
-use lockstep_core::ragged::{In, Mask as LossMask, Offsets, Out};
+use lockstep_core::policy_loss::{MetricsOut, PolicyLossGmpo};
 use lockstep_core::ratio::Guard;
 
 /// Arguments of `policy_loss_gmpo`.
@@ -74,17 +65,13 @@ impl OpTest for Gmpo {
         "policy_loss_gmpo"
     }
 
-    fn run<B: Backend>(&self, backend: &B, data: &Data) -> Result<Vec<Output>, String> {
-        let (rows, n) = (data.rows(), data.elements());
-        let (mut coef, mut row_loss, mut tokens, mut alarm) = (f32s(n), f64s(rows), u32s(rows), u32s(rows));
-        let (mut sums, mut max) = (f64s(rows * sum::SUMS), f32s(rows * 2));
+    fn run<B: Backend>(&self, backend: &B, data: &Data, out: &mut Outputs<'_>) -> Result<(), String> {
         let input = |k: usize| In::new(&data.element[k][..]);
-        let offsets = Offsets::new("offsets", &data.offsets, n, "elements").map_err(|e| e.to_string())?;
         let weight = Weight { per_row: PerRow::One, denominator: self.denominator, scale: 1.0 };
         let partials = Partials::of(weight, self.counted);
         let kernel = PolicyLossGmpo {
-            cu_seqlens: offsets,
-            loss_mask: LossMask::new(data.mask.as_deref()),
+            cu_seqlens: data.packed()?,
+            loss_mask: data.masked(),
             logp: input(slot::LOGP),
             logp_old: input(slot::LOGP_OLD),
             advantage: if self.per_token { input(slot::ADVANTAGE) } else { In::new(&data.row[0][..]) },
@@ -96,27 +83,18 @@ impl OpTest for Gmpo {
             clip_log_high: self.clip[1],
             denominator: partials.weight.denominator,
             denominator_from: partials.from().denominator,
-            coef: Out::new(&mut coef),
-            row_loss: self.loss.then(|| Out::new(&mut row_loss)),
-            row_tokens: Out::new(&mut tokens),
-            row_alarm: Out::new(&mut alarm),
+            coef: out.element("coef"),
+            row_tokens: out.row("row_tokens"),
+            row_alarm: out.alarm(),
+            row_loss: self.loss.then(|| out.row("row_loss")),
             metrics: self.metrics.then(|| MetricsOut {
-                row_sums: Out::new(&mut sums),
-                row_maxima: Out::new(&mut max),
+                row_sums: out.rows(&POLICY_SUMS),
+                row_maxima: out.rows(&MAXIMA),
                 band: BAND,
             }),
         };
         kernel.check().map_err(|e| e.to_string())?;
-        backend.run(&kernel)?;
-        let mut out = vec![element("coef", coef), row("row_tokens", Values::U32(tokens)), raised(alarm)];
-        if self.loss {
-            out.push(row("row_loss", Values::F64(row_loss)));
-        }
-        if self.metrics {
-            out.extend(statistics(&POLICY_SUMS, &sums, rows));
-            out.extend(maxima(&max, rows));
-        }
-        Ok(out)
+        backend.run(&kernel)
     }
 
     fn expect(&self, data: &Data) -> Vec<Want> {

@@ -1,22 +1,12 @@
 //! `group_advantage` with every baseline and scale. (The mean with the plain deviation, GRPO and Dr.GRPO, has
 //! its own cases in [`corpus`](mod@crate::cases::corpus).)
 
-use super::OpTest;
-use crate::backend::Backend;
-use crate::cases::hash::Source;
-use crate::cases::masks::garbage;
-use crate::cases::random::Draw;
-use crate::cases::{Case, Data, rewards, values};
-use crate::expect::Want;
-use crate::launch::{element, f32s, row, u32s};
+use super::prelude::*;
 use crate::oracle::baseline as oracle;
 use crate::oracle::moments as batch;
-use crate::output::{Output, Values};
-use crate::precision::Allowance;
 use lockstep_core::advantage::grpo::{NO_PIVOT, status};
 use lockstep_core::advantage::{Baseline, GroupAdvantage, Scale, Singleton};
 use lockstep_core::aggregate::moments::{COUNT, HIGH, LOW, MEAN, MOMENTS, NONZERO, SQUARES};
-use lockstep_core::ragged::{In, Mask as Valid, Offsets, Out};
 
 /// Arguments of `group_advantage`. Per element: rewards, weights; lengths in [`Data::index`]; per row: the
 /// given baseline.
@@ -45,15 +35,11 @@ impl OpTest for Group {
         "group_advantage"
     }
 
-    fn run<B: Backend>(&self, backend: &B, data: &Data) -> Result<Vec<Output>, String> {
-        let (n, rows) = (data.elements(), data.rows());
-        let (mut advantage, mut mean, mut std) = (f32s(n), f32s(rows), f32s(rows));
-        let (mut counted, mut status, mut pivot) = (u32s(rows), u32s(rows), u32s(rows));
-        let offsets = Offsets::new("offsets", &data.offsets, n, "elements").map_err(|e| e.to_string())?;
+    fn run<B: Backend>(&self, backend: &B, data: &Data, out: &mut Outputs<'_>) -> Result<(), String> {
         let kernel = GroupAdvantage {
-            cu_groups: offsets,
+            cu_groups: data.packed()?,
             rewards: In::new(&data.element[0]),
-            valid: Valid::new(data.mask.as_deref()),
+            valid: data.masked(),
             baseline: self.baseline,
             scale: self.scale,
             singleton: self.singleton,
@@ -63,23 +49,15 @@ impl OpTest for Group {
             lengths: (self.baseline == Baseline::Length).then(|| In::new(&data.index[..])),
             given: self.baseline.needs_given().then(|| In::new(&data.row[0][..])),
             moments: self.scale.needs_moments().then(|| In::new(&self.moments[..])),
-            advantage: Out::new(&mut advantage),
-            mean: Out::new(&mut mean),
-            std: Out::new(&mut std),
-            counted: Out::new(&mut counted),
-            status: Out::new(&mut status),
-            pivot: Some(Out::new(&mut pivot)),
+            advantage: out.element("advantage"),
+            mean: out.row("mean"),
+            std: out.row("std"),
+            counted: out.row("counted"),
+            status: out.row("status"),
+            pivot: Some(out.row("pivot")),
         };
         kernel.check().map_err(|e| e.to_string())?;
-        backend.run(&kernel)?;
-        Ok(vec![
-            element("advantage", advantage),
-            row("mean", Values::F32(mean)),
-            row("std", Values::F32(std)),
-            row("counted", Values::U32(counted)),
-            row("status", Values::U32(status)),
-            row("pivot", Values::U32(pivot)),
-        ])
+        backend.run(&kernel)
     }
 
     fn expect(&self, data: &Data) -> Vec<Want> {

@@ -1,23 +1,13 @@
 //! `kl_importance`.
 
-use super::OpTest;
-use crate::backend::Backend;
+use super::prelude::*;
 use crate::cases::corpus::tokens;
-use crate::cases::hash::Source;
-use crate::cases::masks::Mask;
 use crate::cases::params::{guards, kls_of_ops};
-use crate::cases::random::Draw;
-use crate::cases::shapes::{Shape, small};
 use crate::cases::values::Range;
-use crate::cases::{Case, Data, slot};
-use crate::expect::{Sum, Want, tokens as expected};
-use crate::launch::{element, f32s, f64s, raised, row, u32s};
+use crate::expect::{Sum, tokens as expected};
 use crate::oracle::{kl as oracle_kl, kl_importance as oracle};
-use crate::output::{Output, Values};
-use crate::precision::Allowance;
 use lockstep_core::kl::Kl;
 use lockstep_core::kl_importance::KlImportance as Kernel;
-use lockstep_core::ragged::{In, Mask as LossMask, Offsets, Out};
 use lockstep_core::ratio::Guard;
 
 /// Arguments of `kl_importance`.
@@ -47,32 +37,24 @@ impl OpTest for KlImportance {
         "kl_importance"
     }
 
-    fn run<B: Backend>(&self, backend: &B, data: &Data) -> Result<Vec<Output>, String> {
-        let (n, rows) = (data.elements(), data.rows());
-        let (mut value, mut gradient, mut sum, mut alarm) = (f32s(n), f32s(n), f64s(rows), u32s(rows));
-        let offsets = Offsets::new("offsets", &data.offsets, n, "elements");
+    fn run<B: Backend>(&self, backend: &B, data: &Data, out: &mut Outputs<'_>) -> Result<(), String> {
         let input = |k: usize| In::new(&data.element[k][..]);
         let kernel = Kernel {
-            cu_seqlens: offsets.map_err(|e| e.to_string())?,
-            loss_mask: LossMask::new(data.mask.as_deref()),
+            cu_seqlens: data.packed()?,
+            loss_mask: data.masked(),
             logp: input(slot::LOGP),
             logp_old: input(slot::LOGP_OLD),
             logp_ref: input(slot::LOGP_REF),
             kl: self.kl,
             guard: self.guard,
             through_ratio: self.through,
-            value: self.outputs.then(|| Out::new(&mut value)),
-            gradient: self.outputs.then(|| Out::new(&mut gradient)),
-            row_sum: Out::new(&mut sum),
-            row_alarm: Out::new(&mut alarm),
+            row_sum: out.row("row_sum"),
+            row_alarm: out.alarm(),
+            value: self.outputs.then(|| out.element("kl")),
+            gradient: self.outputs.then(|| out.element("gradient")),
         };
         kernel.check().map_err(|e| e.to_string())?;
-        backend.run(&kernel)?;
-        let mut out = vec![row("row_sum", Values::F64(sum)), raised(alarm)];
-        if self.outputs {
-            out.extend([element("kl", value), element("gradient", gradient)]);
-        }
-        Ok(out)
+        backend.run(&kernel)
     }
 
     fn expect(&self, data: &Data) -> Vec<Want> {

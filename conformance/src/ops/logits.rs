@@ -1,18 +1,10 @@
 //! `logits_statistics`, `logits_gradient` and `otr_exact`: rows of logits.
 
-use super::OpTest;
-use crate::backend::Backend;
-use crate::cases::hash::Source;
-use crate::cases::masks::garbage;
-use crate::cases::random::Draw;
-use crate::cases::{Case, Data};
-use crate::expect::Want;
-use crate::launch::{element, f32s, f64s, raised, row, u32s};
-use crate::output::{Output, Values};
-use crate::precision::Allowance;
+use super::prelude::*;
+use crate::outputs::{Captured, Space};
 use lockstep_core::logits::statistics::{LogitsMoments, STATE};
 use lockstep_core::logits::{LogitRows, LogitsGradient, LogitsStatistics, OtrExact};
-use lockstep_core::ragged::{In, Mask, Out};
+use lockstep_core::ragged::{Mask, Out};
 
 /// Which op, with its arguments.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -80,7 +72,7 @@ impl OpTest for Logits {
         }
     }
 
-    fn run<B: Backend>(&self, backend: &B, data: &Data) -> Result<Vec<Output>, String> {
+    fn run<B: Backend>(&self, backend: &B, data: &Data, out: &mut Outputs<'_>) -> Result<(), String> {
         let labels: Vec<u32> = data.row[LABEL].iter().map(|a| *a as u32).collect();
         let live: Vec<u8> = data.row[LIVE].iter().map(|x| *x as u8).collect();
         let vocab = data.elements() / data.rows();
@@ -89,11 +81,12 @@ impl OpTest for Logits {
             LogitRows { logits: In::new(&data.element[0]), rows: data.rows(), vocab, live: Mask::new(live) };
         match self.which {
             Which::Statistics { moments } => {
-                self.statistics(backend, rows, &labels, moments).map(|(out, _)| out)
+                self.statistics(backend, rows, &labels, moments, out).map(|_| ())
             }
             Which::Gradient { entropy } => {
-                let (_, state) = self.statistics(backend, rows, &labels, entropy)?;
-                let (mut gradient, mut alarm) = (f32s(data.elements()), u32s(data.rows()));
+                let space = Space::new();
+                let state =
+                    self.statistics(backend, rows, &labels, entropy, &mut Outputs::of(data, &space))?;
                 let kernel = LogitsGradient {
                     rows,
                     labels: In::new(&labels),
@@ -101,33 +94,25 @@ impl OpTest for Logits {
                     state: In::new(&state),
                     coef: In::new(&data.row[COEF]),
                     coef_entropy: entropy.then(|| In::new(&data.row[COEF_ENTROPY][..])),
-                    gradient: Out::new(&mut gradient),
-                    row_alarm: Out::new(&mut alarm),
+                    gradient: out.element("gradient"),
+                    row_alarm: out.alarm(),
                 };
                 kernel.check().map_err(|e| e.to_string())?;
-                backend.run(&kernel)?;
-                Ok(vec![element("gradient", gradient), raised(alarm)])
+                backend.run(&kernel)
             }
             Which::Otr { beta, gradient: wanted } => {
-                let (mut loss, mut gradient) = (f32s(data.rows()), f32s(data.elements()));
-                let mut alarm = u32s(data.rows());
                 let kernel = OtrExact {
                     rows,
                     labels: In::new(&labels),
                     kappa: self.temperature,
                     beta,
                     coef: In::new(&data.row[COEF]),
-                    loss: Out::new(&mut loss),
-                    gradient: wanted.then(|| Out::new(&mut gradient)),
-                    row_alarm: Out::new(&mut alarm),
+                    loss: out.row("loss"),
+                    row_alarm: out.alarm(),
+                    gradient: wanted.then(|| out.element("gradient")),
                 };
                 kernel.check().map_err(|e| e.to_string())?;
-                backend.run(&kernel)?;
-                let mut out = vec![row("loss", Values::F32(loss)), raised(alarm)];
-                if wanted {
-                    out.push(element("gradient", gradient));
-                }
-                Ok(out)
+                backend.run(&kernel)
             }
         }
     }
@@ -195,36 +180,27 @@ impl Logits {
         rows: LogitRows<'_>,
         labels: &[u32],
         moments: bool,
-    ) -> Result<(Vec<Output>, Vec<f64>), String> {
-        let n = rows.rows;
-        let (mut logp, mut lse, mut top, mut state) = (f32s(n), f32s(n), u32s(n), f64s(STATE * n));
-        let [mut entropy, mut collision, mut score_norm] = [f32s(n), f32s(n), f32s(n)];
-        let mut alarm = u32s(n);
+        out: &mut Outputs<'_>,
+    ) -> Result<Vec<f64>, String> {
+        let mut state = vec![f64::POISON; STATE * rows.rows];
         let kernel = LogitsStatistics {
             rows,
             labels: In::new(labels),
             temperature: self.temperature,
-            logp: Out::new(&mut logp),
-            lse: Out::new(&mut lse),
-            top: Out::new(&mut top),
+            logp: out.row("logp"),
+            lse: out.row("lse"),
+            top: out.row("top"),
+            row_alarm: out.alarm(),
             moments: moments.then(|| LogitsMoments {
-                entropy: Out::new(&mut entropy),
-                collision: Out::new(&mut collision),
-                score_norm: Out::new(&mut score_norm),
+                entropy: out.row("entropy"),
+                collision: out.row("collision"),
+                score_norm: out.row("score_norm"),
             }),
             state: Out::new(&mut state),
-            row_alarm: Out::new(&mut alarm),
         };
         kernel.check().map_err(|e| e.to_string())?;
         backend.run(&kernel)?;
-        let of_row = |name, values| row(name, Values::F32(values));
-        let mut out =
-            vec![of_row("logp", logp), of_row("lse", lse), row("top", Values::U32(top)), raised(alarm)];
-        if moments {
-            let all = [("entropy", entropy), ("collision", collision), ("score_norm", score_norm)];
-            out.extend(all.map(|(name, values)| of_row(name, values)));
-        }
-        Ok((out, state))
+        Ok(state)
     }
 }
 

@@ -1,20 +1,12 @@
 //! `logits_kl`: two rows of logits.
 
-use super::OpTest;
 use super::logits::{COEF, LABEL, LIVE, batch};
-use crate::backend::Backend;
-use crate::cases::hash::Source;
-use crate::cases::random::Draw;
-use crate::cases::{Case, Data};
-use crate::expect::Want;
-use crate::launch::{element, f32s, raised, row, u32s};
+use super::prelude::*;
 use crate::oracle::logits_kl::{divergence, reverse_slope, slope};
 use crate::oracle::statistics::{Softmax, softmax};
-use crate::output::{Output, Values};
-use crate::precision::Allowance;
 use lockstep_core::logits::kl::Direction;
 use lockstep_core::logits::{LogitRows, LogitsKl as Kernel};
-use lockstep_core::ragged::{In, Mask, Out};
+use lockstep_core::ragged::Mask;
 
 /// Arguments of `logits_kl`.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -43,10 +35,9 @@ impl OpTest for LogitsKl {
         "logits_kl"
     }
 
-    fn run<B: Backend>(&self, backend: &B, data: &Data) -> Result<Vec<Output>, String> {
+    fn run<B: Backend>(&self, backend: &B, data: &Data, out: &mut Outputs<'_>) -> Result<(), String> {
         let live: Vec<u8> = data.row[LIVE].iter().map(|x| *x as u8).collect();
         let (rows, vocab) = (data.rows(), data.elements() / data.rows());
-        let (mut value, mut gradient, mut alarm) = (f32s(rows), f32s(data.elements()), u32s(rows));
         let kernel = Kernel {
             rows: LogitRows {
                 logits: In::new(&data.element[0]),
@@ -58,17 +49,12 @@ impl OpTest for LogitsKl {
             direction: self.direction,
             temperature: self.temperature,
             coef: In::new(&data.row[COEF]),
-            value: Out::new(&mut value),
-            gradient: self.gradient.then(|| Out::new(&mut gradient)),
-            row_alarm: Out::new(&mut alarm),
+            value: out.row("kl"),
+            row_alarm: out.alarm(),
+            gradient: self.gradient.then(|| out.element("gradient")),
         };
         kernel.check().map_err(|e| e.to_string())?;
-        backend.run(&kernel)?;
-        let mut out = vec![row("kl", Values::F32(value)), raised(alarm)];
-        if self.gradient {
-            out.push(element("gradient", gradient));
-        }
-        Ok(out)
+        backend.run(&kernel)
     }
 
     fn expect(&self, data: &Data) -> Vec<Want> {

@@ -1,18 +1,7 @@
 //! `mask_sequences`.
 
-use super::OpTest;
-use crate::backend::Backend;
-use crate::cases::hash::Source;
-use crate::cases::masks::Mask;
-use crate::cases::random::Draw;
-use crate::cases::shapes::{Shape, small};
-use crate::cases::{Case, Data};
-use crate::expect::Want;
-use crate::launch::{bytes, widened};
+use super::prelude::*;
 use crate::oracle::mask_sequences as oracle;
-use crate::output::{Output, Place};
-use crate::precision::Allowance;
-use lockstep_core::ragged::{In, Mask as LossMask, Offsets, Out};
 use lockstep_core::reward::MaskSequences as Kernel;
 
 /// `mask_sequences` has no scalar arguments; a positive row value keeps the row.
@@ -28,18 +17,15 @@ impl OpTest for MaskSequences {
         "mask_sequences"
     }
 
-    fn run<B: Backend>(&self, backend: &B, data: &Data) -> Result<Vec<Output>, String> {
-        let n = data.elements();
-        let mut masked = bytes(n);
+    fn run<B: Backend>(&self, backend: &B, data: &Data, out: &mut Outputs<'_>) -> Result<(), String> {
         // Bytes other than 1 also keep.
         let keep: Vec<u8> = data.row[0].iter().map(|x| if *x > 0.0 { 7 } else { 0 }).collect();
         backend.run(&Kernel {
-            cu_seqlens: Offsets::new("offsets", &data.offsets, n, "elements").map_err(|e| e.to_string())?,
-            loss_mask: LossMask::new(data.mask.as_deref()),
+            cu_seqlens: data.packed()?,
+            loss_mask: data.masked(),
             keep: In::new(&keep),
-            masked: Out::new(&mut masked),
-        })?;
-        Ok(vec![Output { name: "masked", place: Place::Element, values: widened(masked) }])
+            masked: out.element("masked"),
+        })
     }
 
     fn expect(&self, data: &Data) -> Vec<Want> {

@@ -46,9 +46,24 @@ use crate::cases::hash::Source;
 use crate::cases::random::Draw;
 use crate::cases::{Case, Data};
 use crate::expect::Want;
-use crate::output::Output;
+use crate::outputs::Outputs;
 use crate::precision::Allowance;
 use std::fmt::Debug;
+
+/// What most files of an op use.
+mod prelude {
+    pub(super) use super::OpTest;
+    pub(super) use crate::backend::Backend;
+    pub(super) use crate::cases::hash::Source;
+    pub(super) use crate::cases::masks::{Mask, garbage};
+    pub(super) use crate::cases::random::Draw;
+    pub(super) use crate::cases::shapes::{Shape, large, small};
+    pub(super) use crate::cases::{Case, Data, rewards, slot, values};
+    pub(super) use crate::expect::Want;
+    pub(super) use crate::outputs::Outputs;
+    pub(super) use crate::precision::Allowance;
+    pub(super) use lockstep_core::ragged::In;
+}
 
 /// An op's scalar arguments and everything its tests need.
 pub trait OpTest: Copy + Debug + PartialEq {
@@ -60,8 +75,8 @@ pub trait OpTest: Copy + Debug + PartialEq {
     /// The op's name.
     fn op(&self) -> &'static str;
 
-    /// Launches the op on `data` with poisoned outputs and returns every output.
-    fn run<B: Backend>(&self, backend: &B, data: &Data) -> Result<Vec<Output>, String>;
+    /// Launches the op on `data`, with outputs that `out` makes.
+    fn run<B: Backend>(&self, backend: &B, data: &Data, out: &mut Outputs<'_>) -> Result<(), String>;
 
     /// The oracle's expectation for every output except `alarm`.
     fn expect(&self, data: &Data) -> Vec<Want>;
@@ -111,8 +126,13 @@ macro_rules! op_tests {
             }
 
             /// See [`OpTest::run`].
-            pub fn run<B: Backend>(&self, backend: &B, data: &Data) -> Result<Vec<Output>, String> {
-                match self { $(AnyOp::$variant(params) => params.run(backend, data),)* }
+            pub fn run<B: Backend>(
+                &self,
+                backend: &B,
+                data: &Data,
+                out: &mut Outputs<'_>,
+            ) -> Result<(), String> {
+                match self { $(AnyOp::$variant(params) => params.run(backend, data, out),)* }
             }
 
             /// See [`OpTest::expect`].

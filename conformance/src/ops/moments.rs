@@ -1,19 +1,8 @@
 //! `row_moments`, `fold_moments`.
 
-use super::OpTest;
-use crate::backend::Backend;
-use crate::cases::hash::Source;
-use crate::cases::masks::{Mask, garbage};
-use crate::cases::random::Draw;
-use crate::cases::shapes::{Shape, large, small};
-use crate::cases::{Case, Data, values};
-use crate::expect::Want;
-use crate::launch::{f64s, raised, row, statistics, u32s};
+use super::prelude::*;
 use crate::oracle::moments as oracle;
-use crate::output::{Output, Values};
-use crate::precision::Allowance;
 use lockstep_core::aggregate::moments::{FoldMoments, MOMENTS, RowMoments};
-use lockstep_core::ragged::{In, Mask as LossMask, Offsets, Out};
 
 /// Arguments of the ops of moments.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -48,31 +37,20 @@ impl OpTest for Moments {
         }
     }
 
-    fn run<B: Backend>(&self, backend: &B, data: &Data) -> Result<Vec<Output>, String> {
+    fn run<B: Backend>(&self, backend: &B, data: &Data, out: &mut Outputs<'_>) -> Result<(), String> {
         match *self {
-            Moments::Rows { per_row, nan_is_missing } => {
-                let rows = data.rows();
-                let (mut moments, mut alarm) = (f64s(MOMENTS * rows), u32s(rows));
-                let offsets = Offsets::new("offsets", &data.offsets, data.elements(), "elements");
-                backend.run(&RowMoments {
-                    offsets: offsets.map_err(|e| e.to_string())?,
-                    mask: LossMask::new(data.mask.as_deref()),
-                    values: In::new(if per_row { &data.row[0][..] } else { &data.element[0][..] }),
-                    per_row,
-                    nan_is_missing,
-                    row_moments: Out::new(&mut moments),
-                    row_alarm: Out::new(&mut alarm),
-                })?;
-                let mut out = statistics(&NAMES, &moments, rows);
-                out.push(raised(alarm));
-                Ok(out)
-            }
+            Moments::Rows { per_row, nan_is_missing } => backend.run(&RowMoments {
+                offsets: data.packed()?,
+                mask: data.masked(),
+                values: In::new(if per_row { &data.row[0][..] } else { &data.element[0][..] }),
+                per_row,
+                nan_is_missing,
+                row_moments: out.rows(&NAMES),
+                row_alarm: out.alarm(),
+            }),
             Moments::Fold => {
-                let mut moments = f64s(MOMENTS);
                 let (row_moments, rows) = (In::new(&data.element64[..]), data.elements() / MOMENTS);
-                backend.run(&FoldMoments { row_moments, rows, moments: Out::new(&mut moments) })?;
-                let one = |k: usize| row(NAMES[k], Values::F64(vec![moments[k]]));
-                Ok((0..MOMENTS).map(one).collect())
+                backend.run(&FoldMoments { row_moments, rows, moments: out.totals(&NAMES) })
             }
         }
     }

@@ -1,16 +1,8 @@
 //! `novelty_bands`.
 
-use super::OpTest;
-use crate::backend::Backend;
-use crate::cases::hash::Source;
-use crate::cases::random::Draw;
-use crate::cases::{Case, Data, rewards};
-use crate::expect::Want;
-use crate::launch::{NO_SCORE, element, f32s, scored};
+use super::prelude::*;
 use crate::oracle::novelty as oracle;
-use crate::output::Output;
-use crate::precision::Allowance;
-use lockstep_core::ragged::{In, Mask as Valid, Offsets, Out};
+use crate::outputs::NO_SCORE;
 use lockstep_core::reward::NoveltyBands as Kernel;
 
 /// Arguments of `novelty_bands`. Classes are [`Data::index`]; similarities are products of the two arrays.
@@ -47,9 +39,7 @@ impl OpTest for Novelty {
         "novelty_bands"
     }
 
-    fn run<B: Backend>(&self, backend: &B, data: &Data) -> Result<Vec<Output>, String> {
-        let n = data.elements();
-        let (mut shaped, mut novelty) = (f32s(n), f32s(n));
+    fn run<B: Backend>(&self, backend: &B, data: &Data, out: &mut Outputs<'_>) -> Result<(), String> {
         let (mut pairs, mut start) = (Vec::new(), Vec::new());
         for r in 0..data.rows() {
             start.push(pairs.len() as u64);
@@ -61,22 +51,21 @@ impl OpTest for Novelty {
         }
         let [majority, minority, width, invalid] = self.bands;
         let kernel = Kernel {
-            cu_groups: Offsets::new("offsets", &data.offsets, n, "elements").map_err(|e| e.to_string())?,
+            cu_groups: data.packed()?,
             pair_start: In::new(&start),
             similarity: In::new(&pairs),
             classes: In::new(&data.index),
-            valid: Valid::new(data.mask.as_deref()),
+            valid: data.masked(),
             mean_weight: self.mean_weight,
             majority,
             minority,
             width,
             invalid,
-            shaped: Out::new(&mut shaped),
-            novelty: Out::new(&mut novelty),
+            shaped: out.scores("shaped"),
+            novelty: out.element("novelty"),
         };
         kernel.check().map_err(|e| e.to_string())?;
-        backend.run(&kernel)?;
-        Ok(vec![element("shaped", scored(shaped)), element("novelty", novelty)])
+        backend.run(&kernel)
     }
 
     fn expect(&self, data: &Data) -> Vec<Want> {

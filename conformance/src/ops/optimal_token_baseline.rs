@@ -1,20 +1,10 @@
 //! `optimal_token_baseline`: a row is a group of sequences; an odd index marks a token that starts a
 //! sequence.
 
-use super::OpTest;
-use crate::backend::Backend;
-use crate::cases::hash::Source;
-use crate::cases::masks::{Mask, garbage};
-use crate::cases::random::Draw;
-use crate::cases::shapes::{Shape, small};
-use crate::cases::{Case, Data, values};
-use crate::expect::Want;
-use crate::launch::{element, f32s};
+use super::prelude::*;
 use crate::oracle::optimal_token_baseline::{self as oracle, Token};
-use crate::output::Output;
-use crate::precision::Allowance;
 use lockstep_core::advantage::OptimalTokenBaseline as Kernel;
-use lockstep_core::ragged::{In, Mask as LossMask, Offsets, Out};
+use lockstep_core::ragged::Offsets;
 
 /// Arguments of `optimal_token_baseline`.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -58,8 +48,7 @@ impl OpTest for OptimalTokenBaseline {
         "optimal_token_baseline"
     }
 
-    fn run<B: Backend>(&self, backend: &B, data: &Data) -> Result<Vec<Output>, String> {
-        let mut advantage = f32s(data.elements());
+    fn run<B: Backend>(&self, backend: &B, data: &Data, out: &mut Outputs<'_>) -> Result<(), String> {
         let [cu_seqlens, cu_groups] = sequences(data);
         let offsets = Offsets::new("cu_seqlens", &cu_seqlens, data.elements(), "elements");
         let groups = Offsets::new("cu_groups", &cu_groups, cu_seqlens.len() - 1, "sequences");
@@ -69,16 +58,15 @@ impl OpTest for OptimalTokenBaseline {
         let kernel = Kernel {
             cu_groups: groups.map_err(|e| e.to_string())?,
             cu_seqlens: offsets.map_err(|e| e.to_string())?,
-            loss_mask: LossMask::new(data.mask.as_deref()),
+            loss_mask: data.masked(),
             returns: In::new(&data.element[0]),
             weights: In::new(&data.element[1]),
             eps: self.eps,
             lone_tail: self.lone_tail_is_raw.then(|| In::new(&live)),
-            advantage: Out::new(&mut advantage),
+            advantage: out.element("advantage"),
         };
         kernel.check().map_err(|e| e.to_string())?;
-        backend.run(&kernel)?;
-        Ok(vec![element("advantage", advantage)])
+        backend.run(&kernel)
     }
 
     fn expect(&self, data: &Data) -> Vec<Want> {

@@ -1,17 +1,10 @@
 //! `pass_at_k`.
 
-use super::OpTest;
-use crate::backend::Backend;
-use crate::cases::hash::Source;
-use crate::cases::random::Draw;
-use crate::cases::{Case, Data, rewards};
-use crate::expect::Want;
-use crate::launch::{element, f32s, row, u32s};
+use super::prelude::*;
 use crate::oracle::pass_at_k as oracle;
-use crate::output::{Output, Values};
-use crate::precision::Allowance;
+use crate::output::Values;
+use crate::outputs::row;
 use lockstep_core::advantage::PassAtK as Kernel;
-use lockstep_core::ragged::{In, Mask as Valid, Offsets, Out};
 
 /// Arguments of `pass_at_k`.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -35,30 +28,19 @@ impl OpTest for PassAtK {
         "pass_at_k"
     }
 
-    fn run<B: Backend>(&self, backend: &B, data: &Data) -> Result<Vec<Output>, String> {
-        let (n, rows) = (data.elements(), data.rows());
-        let (mut advantage, mut pass_at_k, mut counted) = (f32s(n), f32s(rows), u32s(rows));
-        let offsets = Offsets::new("offsets", &data.offsets, n, "elements").map_err(|e| e.to_string())?;
+    fn run<B: Backend>(&self, backend: &B, data: &Data, out: &mut Outputs<'_>) -> Result<(), String> {
         let kernel = Kernel {
-            cu_groups: offsets,
+            cu_groups: data.packed()?,
             rewards: In::new(&data.element[0]),
-            valid: Valid::new(data.mask.as_deref()),
+            valid: data.masked(),
             k: self.k,
             threshold: self.threshold,
-            advantage: Out::new(&mut advantage),
-            pass_at_k: Out::new(&mut pass_at_k),
-            counted: Out::new(&mut counted),
+            advantage: out.element("advantage"),
+            pass_at_k: out.array(data.rows(), |values| vec![row("pass_at_k", estimates(values))]),
+            counted: out.row("counted"),
         };
         kernel.check().map_err(|e| e.to_string())?;
-        backend.run(&kernel)?;
-        // A group with too few members has no estimate, i.e. NaN; −1 here, because an oracle compares
-        // numbers.
-        let estimate = |x: f32| if x.to_bits() == 0x7fc0_0000 { -1.0 } else { x };
-        Ok(vec![
-            element("advantage", advantage),
-            row("pass_at_k", Values::F32(pass_at_k.into_iter().map(estimate).collect())),
-            row("counted", Values::U32(counted)),
-        ])
+        backend.run(&kernel)
     }
 
     fn expect(&self, data: &Data) -> Vec<Want> {
@@ -99,6 +81,11 @@ impl OpTest for PassAtK {
         let (valid, source) = (draw.yes(), draw.source());
         case(params, &sizes, valid, source)
     }
+}
+
+/// A group with too few members has no estimate, i.e. NaN; −1 here, because an oracle compares numbers.
+fn estimates(values: Vec<f32>) -> Values {
+    Values::F32(values.into_iter().map(|x| if x.to_bits() == 0x7fc0_0000 { -1.0 } else { x }).collect())
 }
 
 fn case(params: PassAtK, sizes: &[u32], valid: bool, source: Source) -> Case {

@@ -1,25 +1,14 @@
 //! `log_ratio_scan`, `proximal_logp`, `staleness`, `effective_sample_size`.
 
-use super::OpTest;
-use crate::backend::Backend;
+use super::prelude::*;
 use crate::cases::corpus::tokens;
-use crate::cases::hash::Source;
-use crate::cases::masks::Mask;
-use crate::cases::random::Draw;
-use crate::cases::shapes::{Shape, large, small};
 use crate::cases::values::Range;
-use crate::cases::{Case, Data, slot};
-use crate::expect::Want;
 use crate::expect::tokens::difference;
-use crate::launch::{bytes, element, f32s, f64s, raised, row, u32s, widened};
 use crate::oracle::aggregate::exact_sum;
 use crate::oracle::ess as sizes;
 use crate::oracle::log_ratio_scan as scan;
 use crate::oracle::proximal as prox;
 use crate::oracle::staleness as stale;
-use crate::output::{Output, POISON, Place, Values};
-use crate::precision::Allowance;
-use lockstep_core::ragged::{In, Mask as LossMask, Offsets, Out};
 use lockstep_core::ratio::{
     EffectiveSampleSize, Interpolation, LogRatioScan, ProximalLogp, ScanKind, Staleness,
 };
@@ -82,84 +71,57 @@ impl OpTest for Ratios {
         }
     }
 
-    fn run<B: Backend>(&self, backend: &B, data: &Data) -> Result<Vec<Output>, String> {
-        let (n, rows) = (data.elements(), data.rows());
-        let offsets = Offsets::new("offsets", &data.offsets, n, "elements").map_err(|e| e.to_string())?;
-        let mask = LossMask::new(data.mask.as_deref());
+    fn run<B: Backend>(&self, backend: &B, data: &Data, out: &mut Outputs<'_>) -> Result<(), String> {
+        let offsets = data.packed()?;
+        let mask = data.masked();
         let versions: Vec<i32> = data.index.iter().map(|v| v.cast_signed()).collect();
-        let (mut out, mut alarm) = (f32s(n), u32s(rows));
         match *self {
-            Ratios::Scan { kind, cap } => {
-                backend.run(&LogRatioScan {
-                    offsets,
-                    loss_mask: mask,
-                    logp: In::new(&data.element[slot::LOGP]),
-                    logp_old: In::new(&data.element[slot::LOGP_OLD]),
-                    kind,
-                    cap_at_one: cap,
-                    log_ratio: Out::new(&mut out),
-                    row_alarm: Out::new(&mut alarm),
-                })?;
-                Ok(vec![element("log_ratio", out), raised(alarm)])
-            }
-            Ratios::Proximal { current, interpolation } => {
-                backend.run(&ProximalLogp {
-                    cu_seqlens: offsets,
-                    loss_mask: mask,
-                    versions: In::new(&versions),
-                    current,
-                    logp_behave: In::new(&data.element[slot::LOGP_OLD]),
-                    logp: In::new(&data.element[slot::LOGP]),
-                    interpolation,
-                    logp_prox: Out::new(&mut out),
-                    row_alarm: Out::new(&mut alarm),
-                })?;
-                Ok(vec![element("logp_prox", out), raised(alarm)])
-            }
+            Ratios::Scan { kind, cap } => backend.run(&LogRatioScan {
+                offsets,
+                loss_mask: mask,
+                logp: In::new(&data.element[slot::LOGP]),
+                logp_old: In::new(&data.element[slot::LOGP_OLD]),
+                kind,
+                cap_at_one: cap,
+                log_ratio: out.element("log_ratio"),
+                row_alarm: out.alarm(),
+            }),
+            Ratios::Proximal { current, interpolation } => backend.run(&ProximalLogp {
+                cu_seqlens: offsets,
+                loss_mask: mask,
+                versions: In::new(&versions),
+                current,
+                logp_behave: In::new(&data.element[slot::LOGP_OLD]),
+                logp: In::new(&data.element[slot::LOGP]),
+                interpolation,
+                logp_prox: out.element("logp_prox"),
+                row_alarm: out.alarm(),
+            }),
             Ratios::Staleness { current, max } => {
-                let (mut kept, mut start) = (bytes(n), vec![POISON.cast_signed(); rows]);
-                let [mut off, mut left] = [u32s(rows), u32s(rows)];
                 let kernel = Staleness {
                     cu_seqlens: offsets,
                     loss_mask: mask,
                     versions: In::new(&versions),
                     current,
                     max_staleness: max,
-                    kept_mask: Out::new(&mut kept),
-                    row_start: Out::new(&mut start),
-                    row_off_policy: Out::new(&mut off),
-                    row_kept: Out::new(&mut left),
+                    kept_mask: out.element("kept_mask"),
+                    // −1 as the largest number.
+                    row_start: out.row("row_start"),
+                    row_off_policy: out.row("row_off_policy"),
+                    row_kept: out.row("row_kept"),
                 };
                 kernel.check().map_err(|e| e.to_string())?;
-                backend.run(&kernel)?;
-                let kept = widened(kept);
-                // −1 as the largest number.
-                let start = Values::U32(start.iter().map(|v| v.cast_unsigned()).collect());
-                Ok(vec![
-                    Output { name: "kept_mask", place: Place::Element, values: kept },
-                    row("row_start", start),
-                    row("row_off_policy", Values::U32(off)),
-                    row("row_kept", Values::U32(left)),
-                ])
+                backend.run(&kernel)
             }
-            Ratios::Ess { eps } => {
-                let (mut sums, mut ess) = (f64s(2 * rows), f64s(rows));
-                backend.run(&EffectiveSampleSize {
-                    offsets,
-                    mask,
-                    weights: In::new(&data.element[slot::WEIGHTS]),
-                    eps,
-                    row_sums: Out::new(&mut sums),
-                    row_ess: Out::new(&mut ess),
-                    row_alarm: Out::new(&mut alarm),
-                })?;
-                let squares = sums.split_off(rows);
-                let out = [("total", sums), ("squares", squares), ("ess", ess)];
-                let mut out: Vec<Output> =
-                    out.into_iter().map(|(name, values)| row(name, Values::F64(values))).collect();
-                out.push(raised(alarm));
-                Ok(out)
-            }
+            Ratios::Ess { eps } => backend.run(&EffectiveSampleSize {
+                offsets,
+                mask,
+                weights: In::new(&data.element[slot::WEIGHTS]),
+                eps,
+                row_sums: out.rows(&["total", "squares"]),
+                row_ess: out.row("ess"),
+                row_alarm: out.alarm(),
+            }),
         }
     }
 

@@ -1,17 +1,8 @@
 //! `role_baseline`.
 
-use super::OpTest;
-use crate::backend::Backend;
-use crate::cases::hash::Source;
-use crate::cases::random::Draw;
-use crate::cases::{Case, Data, rewards};
-use crate::expect::Want;
-use crate::launch::{element, f32s, f64s, row};
+use super::prelude::*;
 use crate::oracle::role_baseline as oracle;
-use crate::output::{Output, Values};
-use crate::precision::Allowance;
 use lockstep_core::advantage::{Order, RoleBaseline as Kernel};
-use lockstep_core::ragged::{In, Mask as Valid, Offsets, Out};
 
 /// Arguments of `role_baseline`; the array per row is the state.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -45,23 +36,20 @@ impl OpTest for RoleBaseline {
         "role_baseline"
     }
 
-    fn run<B: Backend>(&self, backend: &B, data: &Data) -> Result<Vec<Output>, String> {
-        let (n, rows) = (data.elements(), data.rows());
-        let (mut advantage, mut state_out) = (f32s(n), f64s(rows));
+    fn run<B: Backend>(&self, backend: &B, data: &Data, out: &mut Outputs<'_>) -> Result<(), String> {
         let state: Vec<f64> = data.row[0].iter().map(|x| f64::from(*x)).collect();
         let kernel = Kernel {
-            cu_roles: Offsets::new("offsets", &data.offsets, n, "elements").map_err(|e| e.to_string())?,
+            cu_roles: data.packed()?,
             rewards: In::new(&data.element[0]),
-            valid: Valid::new(data.mask.as_deref()),
+            valid: data.masked(),
             decay: self.decay,
             order: self.order,
             state: In::new(&state),
-            advantage: Out::new(&mut advantage),
-            state_out: Out::new(&mut state_out),
+            advantage: out.element("advantage"),
+            state_out: out.row("state_out"),
         };
         kernel.check().map_err(|e| e.to_string())?;
-        backend.run(&kernel)?;
-        Ok(vec![element("advantage", advantage), row("state_out", Values::F64(state_out))])
+        backend.run(&kernel)
     }
 
     fn expect(&self, data: &Data) -> Vec<Want> {

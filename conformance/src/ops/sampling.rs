@@ -1,19 +1,13 @@
 //! `draw_tokens` and `otr_sampled`: tokens drawn from rows of logits, and the loss on them.
 
-use super::OpTest;
 use super::logits::{COEF, LABEL, LIVE, batch};
-use crate::backend::Backend;
-use crate::cases::hash::Source;
-use crate::cases::random::Draw;
-use crate::cases::{Case, Data};
-use crate::expect::Want;
-use crate::launch::{element, f32s, raised, row, u32s};
+use super::prelude::*;
 use crate::oracle::statistics::{Softmax, softmax};
 use crate::oracle::{draw as oracle, otr_sampled};
-use crate::output::{Output, POISON, Place, Values};
-use crate::precision::Allowance;
+use crate::output::{POISON, Values};
+use crate::outputs::element;
 use lockstep_core::logits::{DrawTokens, LogitRows, OtrSampled};
-use lockstep_core::ragged::{In, Mask, Out};
+use lockstep_core::ragged::Mask;
 
 /// Which op, with its arguments.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -66,34 +60,31 @@ impl OpTest for Sampling {
         }
     }
 
-    fn run<B: Backend>(&self, backend: &B, data: &Data) -> Result<Vec<Output>, String> {
+    fn run<B: Backend>(&self, backend: &B, data: &Data, out: &mut Outputs<'_>) -> Result<(), String> {
         let labels: Vec<u32> = data.row[LABEL].iter().map(|a| *a as u32).collect();
         let live: Vec<u8> = data.row[LIVE].iter().map(|x| *x as u8).collect();
-        let (n, vocab) = (data.rows(), data.elements() / data.rows());
+        let (n, vocab, draws) = (data.rows(), data.elements() / data.rows(), self.draws);
         let live = Mask::new(self.masked.then_some(&live[..]));
         let rows = LogitRows { logits: In::new(&data.element[0]), rows: n, vocab, live };
-        let mut alarm = u32s(n);
         match self.which {
             Which::Tokens { temperature, seed, first } => {
-                let mut tokens = u32s(n * self.draws);
                 let kernel = DrawTokens {
                     rows,
                     temperature,
                     draws: self.draws,
                     seed,
                     first,
-                    tokens: Out::new(&mut tokens),
-                    row_alarm: Out::new(&mut alarm),
+                    tokens: out.array(n * self.draws, move |tokens| {
+                        vec![element("counts", Values::U32(counted(&tokens, vocab, draws)))]
+                    }),
+                    row_alarm: out.alarm(),
                 };
                 kernel.check().map_err(|e| e.to_string())?;
-                backend.run(&kernel)?;
-                let values = Values::U32(counted(&tokens, vocab, self.draws));
-                Ok(vec![Output { name: "counts", place: Place::Element, values }, raised(alarm)])
+                backend.run(&kernel)
             }
             Which::Otr { beta, gradient: wanted } => {
                 let candidates: Vec<u32> =
                     (0..n).flat_map(|r| candidates(&data.element[0][data.span(r)], self.draws)).collect();
-                let (mut loss, mut gradient) = (f32s(n), f32s(data.elements()));
                 let kernel = OtrSampled {
                     rows,
                     labels: In::new(&labels),
@@ -101,17 +92,12 @@ impl OpTest for Sampling {
                     draws: self.draws,
                     beta,
                     coef: In::new(&data.row[COEF]),
-                    loss: Out::new(&mut loss),
-                    gradient: wanted.then(|| Out::new(&mut gradient)),
-                    row_alarm: Out::new(&mut alarm),
+                    loss: out.row("loss"),
+                    row_alarm: out.alarm(),
+                    gradient: wanted.then(|| out.element("gradient")),
                 };
                 kernel.check().map_err(|e| e.to_string())?;
-                backend.run(&kernel)?;
-                let mut out = vec![row("loss", Values::F32(loss)), raised(alarm)];
-                if wanted {
-                    out.push(element("gradient", gradient));
-                }
-                Ok(out)
+                backend.run(&kernel)
             }
         }
     }

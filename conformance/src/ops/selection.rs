@@ -1,23 +1,12 @@
 //! `covariance`, `selection_key`, `digit_counts`, `narrow_digits`, `select_top`.
 
-use super::OpTest;
-use crate::backend::Backend;
+use super::prelude::*;
 use crate::cases::corpus::tokens;
-use crate::cases::hash::Source;
-use crate::cases::masks::Mask;
-use crate::cases::random::Draw;
-use crate::cases::shapes::{Shape, large, small};
 use crate::cases::values::Range;
-use crate::cases::{Case, Data, slot};
-use crate::expect::Want;
 use crate::expect::tokens::{difference, doubtful_ratio};
-use crate::launch::{element, f32s, row, u32s};
 use crate::oracle::{covariance as cov, digits, key, ppo_clip, top};
-use crate::output::{Output, Place, Values};
-use crate::precision::Allowance;
 use lockstep_core::aggregate::moments::{MEAN, MOMENTS};
 use lockstep_core::gate::PpoClip;
-use lockstep_core::ragged::{In, Mask as LossMask, Offsets, Out};
 use lockstep_core::select::{
     ClipTest, Covariance, DIGITS, DigitCounts, NarrowDigits, Order, SHIFTS, SelectTop, SelectionKey,
 };
@@ -99,15 +88,13 @@ impl OpTest for Selection {
         }
     }
 
-    fn run<B: Backend>(&self, backend: &B, data: &Data) -> Result<Vec<Output>, String> {
-        let (rows, n) = (data.rows(), data.elements());
-        let offsets = Offsets::new("offsets", &data.offsets, n, "elements").map_err(|e| e.to_string())?;
-        let mask = LossMask::new(data.mask.as_deref());
+    fn run<B: Backend>(&self, backend: &B, data: &Data, out: &mut Outputs<'_>) -> Result<(), String> {
+        let n = data.elements();
+        let offsets = data.packed()?;
+        let mask = data.masked();
         let input = |k: usize| In::new(&data.element[k][..]);
-        let keys = |values| Output { name: "key", place: Place::Element, values: Values::U32(values) };
-        Ok(match *self {
+        match *self {
             Selection::Covariance { means: [advantage, logp], per_token } => {
-                let mut out = f32s(n);
                 let moments = |mean| {
                     let mut moments = [f64::NAN; MOMENTS];
                     moments[MEAN] = mean;
@@ -122,12 +109,10 @@ impl OpTest for Selection {
                     advantage_per_token: per_token,
                     logp_moments: In::new(&logp_moments),
                     advantage_moments: In::new(&advantage_moments),
-                    covariance: Out::new(&mut out),
-                })?;
-                vec![element("covariance", out)]
+                    covariance: out.element("covariance"),
+                })
             }
             Selection::Key { band, unclipped, order } => {
-                let mut out = u32s(n);
                 let kernel = SelectionKey {
                     cu_seqlens: offsets,
                     loss_mask: mask,
@@ -141,40 +126,27 @@ impl OpTest for Selection {
                         clip: CLIP,
                     }),
                     order,
-                    keys: Out::new(&mut out),
+                    keys: out.element("key"),
                 };
                 kernel.check().map_err(|e| e.to_string())?;
-                backend.run(&kernel)?;
-                vec![keys(out)]
+                backend.run(&kernel)
             }
-            Selection::Counts { prefix, shift } => {
-                let (mut counts, state) = (u32s(DIGITS * rows), [prefix, 0]);
-                backend.run(&DigitCounts {
-                    offsets,
-                    keys: In::new(&data.index),
-                    state: In::new(&state),
-                    shift,
-                    counts: Out::new(&mut counts),
-                })?;
-                let of = |k: usize| row(COUNTS[k], Values::U32(counts[k * rows..(k + 1) * rows].to_vec()));
-                (0..DIGITS).map(of).collect()
-            }
-            Selection::Narrow { state, shift } => {
-                let (mut narrowed, mut ties) = (u32s(2), u32s(n));
-                backend.run(&NarrowDigits {
-                    counts: In::new(&data.index),
-                    rows: n,
-                    state: In::new(&state),
-                    shift,
-                    narrowed: Out::new(&mut narrowed),
-                    ties_before: Out::new(&mut ties),
-                })?;
-                let one = |k: usize| Values::U32(vec![narrowed[k]]);
-                let ties = Output { name: "ties_before", place: Place::Element, values: Values::U32(ties) };
-                vec![row("prefix", one(0)), row("wanted", one(1)), ties]
-            }
+            Selection::Counts { prefix, shift } => backend.run(&DigitCounts {
+                offsets,
+                keys: In::new(&data.index),
+                state: In::new(&[prefix, 0]),
+                shift,
+                counts: out.rows(&COUNTS),
+            }),
+            Selection::Narrow { state, shift } => backend.run(&NarrowDigits {
+                counts: In::new(&data.index),
+                rows: n,
+                state: In::new(&state),
+                shift,
+                narrowed: out.totals(&["prefix", "wanted"]),
+                ties_before: out.element("ties_before"),
+            }),
             Selection::Top { state, on } => {
-                let (mut out, mut selected) = (f32s(n), u32s(rows));
                 let before: Vec<u32> = data.row[0].iter().map(|x| *x as u32).collect();
                 let values = Some(input(0));
                 backend.run(&SelectTop {
@@ -187,12 +159,11 @@ impl OpTest for Selection {
                     on_value: OFF,
                     off: values.filter(|_| !on),
                     off_value: OFF,
-                    out: Out::new(&mut out),
-                    row_selected: Out::new(&mut selected),
-                })?;
-                vec![element("out", out), row("selected", Values::U32(selected))]
+                    out: out.element("out"),
+                    row_selected: out.row("selected"),
+                })
             }
-        })
+        }
     }
 
     fn expect(&self, data: &Data) -> Vec<Want> {

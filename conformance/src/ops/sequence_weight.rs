@@ -1,22 +1,11 @@
 //! `sequence_weight`.
 
-use super::OpTest;
-use crate::backend::Backend;
+use super::prelude::*;
 use crate::cases::corpus::tokens;
-use crate::cases::hash::Source;
-use crate::cases::masks::Mask;
-use crate::cases::random::Draw;
-use crate::cases::shapes::{Shape, large, small};
 use crate::cases::values::Range;
-use crate::cases::{Case, Data, slot};
-use crate::expect::Want;
 use crate::expect::tokens::UNIT;
-use crate::launch::{element, f32s, raised, u32s};
 use crate::oracle::sequence_weight as oracle;
-use crate::output::Output;
-use crate::precision::Allowance;
 use lockstep_core::policy_loss::{SequenceRule, SequenceWeight as Kernel};
-use lockstep_core::ragged::{In, Mask as LossMask, Offsets, Out};
 
 /// Arguments of `sequence_weight`.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -48,23 +37,20 @@ impl OpTest for SequenceWeight {
         "sequence_weight"
     }
 
-    fn run<B: Backend>(&self, backend: &B, data: &Data) -> Result<Vec<Output>, String> {
-        let (mut weight, mut alarm) = (f32s(data.elements()), u32s(data.rows()));
-        let offsets = Offsets::new("offsets", &data.offsets, data.elements(), "elements");
+    fn run<B: Backend>(&self, backend: &B, data: &Data, out: &mut Outputs<'_>) -> Result<(), String> {
         let input = |k: usize| In::new(&data.element[k][..]);
         self.rule.check().map_err(|e| e.to_string())?;
         backend.run(&Kernel {
-            cu_seqlens: offsets.map_err(|e| e.to_string())?,
-            loss_mask: LossMask::new(data.mask.as_deref()),
+            cu_seqlens: data.packed()?,
+            loss_mask: data.masked(),
             logp: input(slot::LOGP),
             logp_behave: input(slot::LOGP_OLD),
             advantage: In::new(&data.row[0]),
             weights: self.weights.then(|| input(slot::WEIGHTS)),
             rule: self.rule,
-            out: Out::new(&mut weight),
-            row_alarm: Out::new(&mut alarm),
-        })?;
-        Ok(vec![element("weight", weight), raised(alarm)])
+            out: out.element("weight"),
+            row_alarm: out.alarm(),
+        })
     }
 
     fn expect(&self, data: &Data) -> Vec<Want> {

@@ -1,16 +1,8 @@
 //! `shape_rewards`.
 
-use super::OpTest;
-use crate::backend::Backend;
-use crate::cases::hash::Source;
-use crate::cases::random::Draw;
-use crate::cases::{Case, Data, rewards};
-use crate::expect::Want;
-use crate::launch::{NO_SCORE, element, f32s, scored};
+use super::prelude::*;
 use crate::oracle::shape as oracle;
-use crate::output::Output;
-use crate::precision::Allowance;
-use lockstep_core::ragged::{In, Mask as Valid, Offsets, Out};
+use crate::outputs::NO_SCORE;
 use lockstep_core::reward::{ShapeRewards as Kernel, Shaping};
 
 /// Arguments of `shape_rewards`. Lengths are [`Data::index`]; a positive value in the second array is a flag;
@@ -47,25 +39,22 @@ impl OpTest for Shape {
         "shape_rewards"
     }
 
-    fn run<B: Backend>(&self, backend: &B, data: &Data) -> Result<Vec<Output>, String> {
-        let n = data.elements();
-        let mut shaped = f32s(n);
+    fn run<B: Backend>(&self, backend: &B, data: &Data, out: &mut Outputs<'_>) -> Result<(), String> {
         let flags: Vec<u8> = data.element[1].iter().map(|x| u8::from(*x > 0.0)).collect();
         let reference: Vec<u32> = data.row[0].iter().map(|x| *x as u32).collect();
         let kernel = Kernel {
-            cu_groups: Offsets::new("offsets", &data.offsets, n, "elements").map_err(|e| e.to_string())?,
+            cu_groups: data.packed()?,
             rewards: In::new(&data.element[0]),
-            valid: Valid::new(data.mask.as_deref()),
+            valid: data.masked(),
             shaping: self.shaping,
             threshold: self.threshold,
             lengths: Some(In::new(&data.index)),
             flags: Some(In::new(&flags)),
             reference: Some(In::new(&reference)),
-            shaped: Out::new(&mut shaped),
+            shaped: out.scores("shaped"),
         };
         kernel.check().map_err(|e| e.to_string())?;
-        backend.run(&kernel)?;
-        Ok(vec![element("shaped", scored(shaped))])
+        backend.run(&kernel)
     }
 
     fn expect(&self, data: &Data) -> Vec<Want> {

@@ -1,17 +1,8 @@
 //! `sharpen`.
 
-use super::OpTest;
-use crate::backend::Backend;
-use crate::cases::hash::Source;
-use crate::cases::random::Draw;
-use crate::cases::{Case, Data, rewards, values};
-use crate::expect::Want;
-use crate::launch::{element, f32s};
+use super::prelude::*;
 use crate::oracle::sharpen as oracle;
-use crate::output::Output;
-use crate::precision::Allowance;
 use lockstep_core::advantage::{Sharpen as Kernel, Sharpening};
-use lockstep_core::ragged::{In, Mask as Valid, Offsets, Out};
 
 /// Arguments of `sharpen`: rewards and advantages per element; lengths are [`Data::index`], log-probabilities
 /// [`Data::element64`].
@@ -51,25 +42,23 @@ impl OpTest for Sharpen {
         "sharpen"
     }
 
-    fn run<B: Backend>(&self, backend: &B, data: &Data) -> Result<Vec<Output>, String> {
+    fn run<B: Backend>(&self, backend: &B, data: &Data, out: &mut Outputs<'_>) -> Result<(), String> {
         let n = data.elements();
-        let mut sharpened = f32s(n);
         let references: Vec<f64> = (0..n).map(|i| reference(data, i)).collect();
         let kernel = Kernel {
-            cu_groups: Offsets::new("offsets", &data.offsets, n, "elements").map_err(|e| e.to_string())?,
+            cu_groups: data.packed()?,
             advantage: In::new(&data.element[1]),
             rewards: In::new(&data.element[0]),
-            valid: Valid::new(data.mask.as_deref()),
+            valid: data.masked(),
             threshold: 0.5,
             logp: In::new(&data.element64),
             logp_ref: self.reference.then(|| In::new(&references[..])),
             tokens: self.per_token.then(|| In::new(&data.index[..])),
             sharpening: self.sharpening,
-            sharpened: Out::new(&mut sharpened),
+            sharpened: out.element("sharpened"),
         };
         kernel.check().map_err(|e| e.to_string())?;
-        backend.run(&kernel)?;
-        Ok(vec![element("sharpened", sharpened)])
+        backend.run(&kernel)
     }
 
     fn expect(&self, data: &Data) -> Vec<Want> {

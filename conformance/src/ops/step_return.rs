@@ -1,18 +1,8 @@
 //! `step_return`. Whether a step matches is given in place of the case's mask; no step is masked out.
 
-use super::OpTest;
-use crate::backend::Backend;
-use crate::cases::hash::Source;
-use crate::cases::random::Draw;
-use crate::cases::shapes::{Shape, small};
-use crate::cases::{Case, Data, values};
-use crate::expect::Want;
-use crate::launch::{element, f32s};
+use super::prelude::*;
 use crate::oracle::step_return as oracle;
-use crate::output::Output;
-use crate::precision::Allowance;
 use lockstep_core::advantage::StepReturn as Kernel;
-use lockstep_core::ragged::{In, Offsets, Out};
 
 /// Arguments of `step_return`.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -43,21 +33,18 @@ impl OpTest for StepReturn {
         "step_return"
     }
 
-    fn run<B: Backend>(&self, backend: &B, data: &Data) -> Result<Vec<Output>, String> {
-        let mut returns = f32s(data.elements());
-        let offsets = Offsets::new("offsets", &data.offsets, data.elements(), "elements");
+    fn run<B: Backend>(&self, backend: &B, data: &Data, out: &mut Outputs<'_>) -> Result<(), String> {
         let matches = matches(data);
         let kernel = Kernel {
-            cu_steps: offsets.map_err(|e| e.to_string())?,
+            cu_steps: data.packed()?,
             rewards: In::new(&data.element[0]),
             matches: In::new(&matches),
             gamma: self.gamma,
             include_first_mismatch: self.include_first_mismatch,
-            returns: Out::new(&mut returns),
+            returns: out.element("returns"),
         };
         kernel.check().map_err(|e| e.to_string())?;
-        backend.run(&kernel)?;
-        Ok(vec![element("returns", returns)])
+        backend.run(&kernel)
     }
 
     fn expect(&self, data: &Data) -> Vec<Want> {

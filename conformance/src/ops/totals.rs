@@ -1,20 +1,14 @@
 //! `loss_totals`.
 
-use super::OpTest;
-use crate::backend::Backend;
-use crate::cases::hash::Source;
-use crate::cases::random::Draw;
+use super::prelude::*;
 use crate::cases::values::spread;
-use crate::cases::{Case, Data};
-use crate::expect::Want;
-use crate::launch::{counts, f32s, f64s, row, u32s, u64s};
 use crate::oracle::totals as oracle;
-use crate::output::{Output, POISON, POISON64, Values};
-use crate::precision::Allowance;
+use crate::output::{POISON, Values};
+use crate::outputs::{Captured, row};
 use lockstep_core::aggregate::totals::COUNTS;
 use lockstep_core::aggregate::{LossTotals, MetricTotals};
 use lockstep_core::policy_loss::sum::SUMS;
-use lockstep_core::ragged::{In, Out};
+use lockstep_core::ragged::Out;
 
 /// Arguments of `loss_totals`. [`Data::element64`] holds the losses and the sums, the first array the maxima,
 /// [`Data::index`] tokens and alarms; the sequences are the elements of the first row.
@@ -46,10 +40,10 @@ impl OpTest for Totals {
         "loss_totals"
     }
 
-    fn run<B: Backend>(&self, backend: &B, data: &Data) -> Result<Vec<Output>, String> {
+    fn run<B: Backend>(&self, backend: &B, data: &Data, out: &mut Outputs<'_>) -> Result<(), String> {
         let sequences = data.span(0).len();
-        let (mut loss, mut count, mut alarm) = (f64s(1), u64s(COUNTS), u32s(1));
-        let (mut sums, mut maxima) = (f64s(SUMS), f32s(2));
+        let (mut loss, mut count, mut alarm) = ([f64::POISON], [u64::POISON; COUNTS], [u32::POISON]);
+        let (mut sums, mut maxima) = ([f64::POISON; SUMS], [f32::POISON; 2]);
         let (tokens, alarms) = data.index.split_at(sequences);
         let (row_loss, row_sums) = data.element64.split_at(sequences);
         let kernel = LossTotals {
@@ -68,15 +62,16 @@ impl OpTest for Totals {
         };
         kernel.check().map_err(|e| e.to_string())?;
         backend.run(&kernel)?;
-        let poison = f64::from_bits(POISON64);
-        let Values::F64(mut totals) = counts(&count) else { unreachable!("counts are numbers here") };
+        let poison = f64::POISON;
+        let Values::F64(mut totals) = u64::values(count.to_vec()) else { unreachable!("as it says there") };
         totals.push(if alarm[0] == POISON { poison } else { alarm[0].into() });
         totals.extend(loss);
         if self.metrics {
             totals.extend(sums);
             totals.extend(maxima.iter().map(|x| if x.to_bits() == POISON { poison } else { (*x).into() }));
         }
-        Ok(vec![row("totals", Values::F64(totals))])
+        out.add(vec![row("totals", Values::F64(totals))]);
+        Ok(())
     }
 
     fn expect(&self, data: &Data) -> Vec<Want> {

@@ -3,19 +3,12 @@
 //! The responses come from a seed, because no batch array has their shape in all three: rows are merges,
 //! groups, sequences.
 
-use super::OpTest;
-use crate::backend::Backend;
-use crate::cases::hash::Source;
-use crate::cases::masks::{Mask, garbage};
-use crate::cases::random::Draw;
+use super::prelude::*;
 use crate::cases::responses::{PAD, responses};
-use crate::cases::{Case, Data, values};
-use crate::expect::Want;
-use crate::launch::{element, f32s, f64s, u32s};
 use crate::oracle::{tree_advantage, tree_nodes, tree_sort};
-use crate::output::{Output, Place, Values};
-use crate::precision::Allowance;
-use lockstep_core::ragged::{In, Mask as Valid, Offsets, Out};
+use crate::output::Values;
+use crate::outputs::element;
+use lockstep_core::ragged::{Mask as Valid, Offsets};
 use lockstep_core::tree::{NONE, TreeAdvantage, TreeNodes, TreeSort};
 
 /// Which op.
@@ -68,11 +61,11 @@ impl OpTest for Tree {
         }
     }
 
-    fn run<B: Backend>(&self, backend: &B, data: &Data) -> Result<Vec<Output>, String> {
+    fn run<B: Backend>(&self, backend: &B, data: &Data, out: &mut Outputs<'_>) -> Result<(), String> {
         match self.op {
-            Op::Sort => self.sort(backend, data),
-            Op::Nodes => self.nodes(backend, data),
-            Op::Advantage | Op::Weighted => self.advantage(backend, data),
+            Op::Sort => self.sort(backend, data, out),
+            Op::Nodes => self.nodes(backend, data, out),
+            Op::Advantage | Op::Weighted => self.advantage(backend, data, out),
         }
     }
 
@@ -188,10 +181,6 @@ fn place(node: Option<usize>) -> u32 {
     node.map_or(NONE, |node| node as u32)
 }
 
-fn elements(name: &'static str, values: Vec<u32>) -> Output {
-    Output { name, place: Place::Element, values: Values::U32(values) }
-}
-
 fn packed(responses: &[Vec<u32>]) -> (Vec<u32>, Vec<u32>) {
     let mut offsets = vec![0];
     for response in responses {
@@ -268,7 +257,7 @@ impl Tree {
         trees
     }
 
-    fn sort<B: Backend>(&self, backend: &B, data: &Data) -> Result<Vec<Output>, String> {
+    fn sort<B: Backend>(&self, backend: &B, data: &Data, out: &mut Outputs<'_>) -> Result<(), String> {
         let (n, source) = (data.elements(), self.source().fork(4));
         let all = self.responses(n);
         let (cu_seqlens, tokens) = packed(&all);
@@ -283,9 +272,8 @@ impl Tree {
             }
             middle.push(split as u32);
         }
-        let (mut sorted, mut sorted_lcp) = (u32s(n), u32s(n));
         backend.run(&TreeSort {
-            cu_merges: Offsets::new("offsets", &data.offsets, n, "elements").map_err(|e| e.to_string())?,
+            cu_merges: data.packed()?,
             middle: In::new(&middle),
             cu_seqlens: Offsets::new("cu_seqlens", &cu_seqlens, tokens.len(), "tokens")
                 .map_err(|e| e.to_string())?,
@@ -293,56 +281,46 @@ impl Tree {
             pad: self.pad(),
             order: In::new(&order),
             lcp: In::new(&lcp),
-            sorted: Out::new(&mut sorted),
-            sorted_lcp: Out::new(&mut sorted_lcp),
-        })?;
-        Ok(vec![elements("order", sorted), elements("lcp", sorted_lcp)])
+            sorted: out.element("order"),
+            sorted_lcp: out.element("lcp"),
+        })
     }
 
-    fn nodes<B: Backend>(&self, backend: &B, data: &Data) -> Result<Vec<Output>, String> {
+    fn nodes<B: Backend>(&self, backend: &B, data: &Data, out: &mut Outputs<'_>) -> Result<(), String> {
         let n = data.elements();
         let Trees { order, lcp, .. } = self.trees(n, &data.offsets, data);
-        let mut value = f64s(n);
-        let [mut counted, mut node, mut parent, mut leaf] = [(); 4].map(|()| u32s(n));
+        // The canonical NaN and no other.
+        let shown = |x: f64| if x.to_bits() == 0x7ff8_0000_0000_0000 { -7.0 } else { x };
         backend.run(&TreeNodes {
-            cu_groups: Offsets::new("offsets", &data.offsets, n, "elements").map_err(|e| e.to_string())?,
+            cu_groups: data.packed()?,
             order: In::new(&order),
             lcp: In::new(&lcp),
             rewards: In::new(&data.element[0]),
-            valid: Valid::new(data.mask.as_deref()),
+            valid: data.masked(),
             weights: self.full.then(|| In::new(&data.element[1][..])),
-            value: Out::new(&mut value),
-            counted: Out::new(&mut counted),
-            node: Out::new(&mut node),
-            parent: Out::new(&mut parent),
-            leaf: Out::new(&mut leaf),
-        })?;
-        // The canonical NaN and no other.
-        let shown = |x: f64| if x.to_bits() == 0x7ff8_0000_0000_0000 { -7.0 } else { x };
-        let value = Values::F64(value.into_iter().map(shown).collect());
-        Ok(vec![
-            Output { name: "value", place: Place::Element, values: value },
-            elements("counted", counted),
-            elements("node", node),
-            elements("parent", parent),
-            elements("leaf", leaf),
-        ])
+            value: out.array(n, move |value: Vec<f64>| {
+                vec![element("value", Values::F64(value.into_iter().map(shown).collect()))]
+            }),
+            counted: out.element("counted"),
+            node: out.element("node"),
+            parent: out.element("parent"),
+            leaf: out.element("leaf"),
+        })
     }
 
-    fn advantage<B: Backend>(&self, backend: &B, data: &Data) -> Result<Vec<Output>, String> {
-        let (sequences, n) = (data.rows(), data.elements());
+    fn advantage<B: Backend>(&self, backend: &B, data: &Data, out: &mut Outputs<'_>) -> Result<(), String> {
+        let sequences = data.rows();
         let cu_groups = self.groups(sequences);
         let trees = self.trees(sequences, &cu_groups, data);
         let value: Vec<f64> = trees.nodes.iter().map(|node| node.value).collect();
         let parent: Vec<u32> = trees.nodes.iter().map(|node| place(node.parent)).collect();
         let leaf: Vec<u32> = trees.leaf.iter().map(|node| place(*node)).collect();
         let std: Vec<f32> = (0..cu_groups.len() - 1).map(|g| self.std(g) as f32).collect();
-        let mut out = f32s(n);
         let kernel = TreeAdvantage {
-            cu_seqlens: Offsets::new("offsets", &data.offsets, n, "elements").map_err(|e| e.to_string())?,
+            cu_seqlens: data.packed()?,
             cu_groups: Offsets::new("cu_groups", &cu_groups, sequences, "sequences")
                 .map_err(|e| e.to_string())?,
-            loss_mask: Valid::new(data.mask.as_deref()),
+            loss_mask: data.masked(),
             rewards: In::new(&data.row[0]),
             valid: Valid::all(),
             lcp: In::new(&trees.lcp),
@@ -352,11 +330,10 @@ impl Tree {
             advantage: self.full.then(|| In::new(&data.row[1][..])),
             std: self.full.then(|| In::new(&std[..])),
             eps: EPS,
-            token_advantage: Out::new(&mut out),
+            token_advantage: out.element("token_advantage"),
         };
         kernel.check().map_err(|e| e.to_string())?;
-        backend.run(&kernel)?;
-        Ok(vec![element("token_advantage", out)])
+        backend.run(&kernel)
     }
 }
 

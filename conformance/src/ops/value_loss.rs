@@ -1,20 +1,10 @@
 //! `value_loss`.
 
-use super::OpTest;
-use crate::backend::Backend;
-use crate::cases::hash::Source;
-use crate::cases::masks::{Mask, garbage};
+use super::prelude::*;
 use crate::cases::params::{COUNTED, Partials, weights};
-use crate::cases::random::Draw;
-use crate::cases::shapes::{Shape, large, small};
-use crate::cases::{Case, Data};
-use crate::expect::{Sum, Want};
-use crate::launch::{element, f32s, f64s, raised, row, u32s};
+use crate::expect::Sum;
 use crate::oracle::value_loss as oracle;
-use crate::output::{Output, Values};
-use crate::precision::Allowance;
 use lockstep_core::aggregate::Weight;
-use lockstep_core::ragged::{In, Mask as LossMask, Offsets, Out};
 use lockstep_core::value_loss::ValueLoss as Kernel;
 
 /// Arguments of `value_loss`.
@@ -62,15 +52,11 @@ impl OpTest for ValueLoss {
         "value_loss"
     }
 
-    fn run<B: Backend>(&self, backend: &B, data: &Data) -> Result<Vec<Output>, String> {
-        let (n, rows) = (data.elements(), data.rows());
-        let (mut gradient, mut token_loss, mut row_loss) = (f32s(n), f32s(n), f64s(rows));
-        let (mut clipped, mut tokens, mut alarm) = (u32s(rows), u32s(rows), u32s(rows));
-        let offsets = Offsets::new("offsets", &data.offsets, n, "elements");
+    fn run<B: Backend>(&self, backend: &B, data: &Data, out: &mut Outputs<'_>) -> Result<(), String> {
         let partials = Partials::of(self.weight, self.counted);
         let kernel = Kernel {
-            cu_seqlens: offsets.map_err(|e| e.to_string())?,
-            loss_mask: LossMask::new(data.mask.as_deref()),
+            cu_seqlens: data.packed()?,
+            loss_mask: data.masked(),
             values: In::new(&data.element[0]),
             values_old: self.old.then(|| In::new(&data.element[1][..])),
             returns: In::new(&data.element[2]),
@@ -78,26 +64,15 @@ impl OpTest for ValueLoss {
             huber_delta: self.delta,
             weight: partials.weight,
             weight_from: partials.from(),
-            gradient: Out::new(&mut gradient),
-            token_loss: self.token_loss.then(|| Out::new(&mut token_loss)),
-            row_loss: Out::new(&mut row_loss),
-            row_clipped: Out::new(&mut clipped),
-            row_tokens: Out::new(&mut tokens),
-            row_alarm: Out::new(&mut alarm),
+            gradient: out.element("gradient"),
+            row_loss: out.row("row_loss"),
+            row_clipped: out.row("row_clipped"),
+            row_tokens: out.row("row_tokens"),
+            row_alarm: out.alarm(),
+            token_loss: self.token_loss.then(|| out.element("token_loss")),
         };
         kernel.check().map_err(|e| e.to_string())?;
-        backend.run(&kernel)?;
-        let mut out = vec![
-            element("gradient", gradient),
-            row("row_loss", Values::F64(row_loss)),
-            row("row_clipped", Values::U32(clipped)),
-            row("row_tokens", Values::U32(tokens)),
-            raised(alarm),
-        ];
-        if self.token_loss {
-            out.push(element("token_loss", token_loss));
-        }
-        Ok(out)
+        backend.run(&kernel)
     }
 
     fn expect(&self, data: &Data) -> Vec<Want> {

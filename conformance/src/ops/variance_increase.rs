@@ -1,16 +1,8 @@
 //! `variance_increase`, against an exhaustive search.
 
-use super::OpTest;
-use crate::backend::Backend;
-use crate::cases::hash::Source;
-use crate::cases::random::Draw;
-use crate::cases::{Case, Data, rewards};
-use crate::expect::Want;
-use crate::launch::{NO_SCORE, element, f32s, scored};
+use super::prelude::*;
 use crate::oracle::variance_increase as oracle;
-use crate::output::Output;
-use crate::precision::Allowance;
-use lockstep_core::ragged::{In, Mask as Valid, Offsets, Out};
+use crate::outputs::NO_SCORE;
 use lockstep_core::reward::VarianceIncrease as Kernel;
 
 /// Arguments of `variance_increase`; log-probabilities are [`Data::element64`].
@@ -42,23 +34,20 @@ impl OpTest for VarianceIncrease {
         "variance_increase"
     }
 
-    fn run<B: Backend>(&self, backend: &B, data: &Data) -> Result<Vec<Output>, String> {
-        let n = data.elements();
-        let mut shaped = f32s(n);
+    fn run<B: Backend>(&self, backend: &B, data: &Data, out: &mut Outputs<'_>) -> Result<(), String> {
         let kernel = Kernel {
-            cu_groups: Offsets::new("offsets", &data.offsets, n, "elements").map_err(|e| e.to_string())?,
+            cu_groups: data.packed()?,
             rewards: In::new(&data.element[0]),
-            valid: Valid::new(data.mask.as_deref()),
+            valid: data.masked(),
             logp: self.weighted.then(|| In::new(&data.element64[..])),
             low: self.bounds[0],
             high: self.bounds[1],
             margin: self.margin,
             merge_ties: self.merge_ties,
-            shaped: Out::new(&mut shaped),
+            shaped: out.scores("shaped"),
         };
         kernel.check().map_err(|e| e.to_string())?;
-        backend.run(&kernel)?;
-        Ok(vec![element("shaped", scored(shaped))])
+        backend.run(&kernel)
     }
 
     fn expect(&self, data: &Data) -> Vec<Want> {

@@ -1,21 +1,11 @@
 //! `vtrace`.
 
-use super::OpTest;
 use super::gae::tokens;
-use crate::backend::Backend;
-use crate::cases::hash::Source;
-use crate::cases::masks::{Mask, garbage};
-use crate::cases::random::Draw;
-use crate::cases::shapes::{Shape, small};
+use super::prelude::*;
 use crate::cases::values::Range;
-use crate::cases::{Case, Data};
-use crate::expect::Want;
-use crate::launch::{element, f32s, raised, u32s};
 use crate::oracle::vtrace::{self as oracle, Constants};
-use crate::output::Output;
-use crate::precision::Allowance;
 use lockstep_core::advantage::VTrace as Kernel;
-use lockstep_core::ragged::{In, Mask as LossMask, Offsets, Out};
+use lockstep_core::ragged::Mask as LossMask;
 
 /// Arguments of `vtrace`.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -49,15 +39,12 @@ impl OpTest for VTrace {
         "vtrace"
     }
 
-    fn run<B: Backend>(&self, backend: &B, data: &Data) -> Result<Vec<Output>, String> {
-        let (mut vs, mut advantage) = (f32s(data.elements()), f32s(data.elements()));
-        let mut alarm = u32s(data.rows());
-        let offsets = Offsets::new("offsets", &data.offsets, data.elements(), "elements");
+    fn run<B: Backend>(&self, backend: &B, data: &Data, out: &mut Outputs<'_>) -> Result<(), String> {
         let truncated: Vec<u8> = data.row[1].iter().map(|x| u8::from(*x != 0.0)).collect();
         let Constants { gamma, lambda, rho_bar, rho_pg, c_bar } = self.constants;
         let kernel = Kernel {
-            cu_seqlens: offsets.map_err(|e| e.to_string())?,
-            loss_mask: LossMask::new(data.mask.as_deref()),
+            cu_seqlens: data.packed()?,
+            loss_mask: data.masked(),
             logp: In::new(&data.element[2]),
             logp_rollout: In::new(&data.element[3]),
             rewards: In::new(&data.element[0]),
@@ -69,13 +56,12 @@ impl OpTest for VTrace {
             rho_bar,
             rho_pg,
             c_bar,
-            vs: Out::new(&mut vs),
-            advantage: Out::new(&mut advantage),
-            row_alarm: Out::new(&mut alarm),
+            vs: out.element("vs"),
+            advantage: out.element("advantage"),
+            row_alarm: out.alarm(),
         };
         kernel.check().map_err(|e| e.to_string())?;
-        backend.run(&kernel)?;
-        Ok(vec![element("vs", vs), element("advantage", advantage), raised(alarm)])
+        backend.run(&kernel)
     }
 
     fn expect(&self, data: &Data) -> Vec<Want> {

@@ -1,20 +1,9 @@
 //! `whiten`, with the moments of a larger batch.
 
-use super::OpTest;
-use crate::backend::Backend;
-use crate::cases::hash::Source;
-use crate::cases::masks::{Mask, garbage};
-use crate::cases::random::Draw;
-use crate::cases::shapes::{Shape, large, small};
-use crate::cases::{Case, Data, values};
-use crate::expect::Want;
-use crate::launch::{element, f32s, raised, u32s};
+use super::prelude::*;
 use crate::oracle::whiten as oracle;
-use crate::output::Output;
-use crate::precision::Allowance;
 use lockstep_core::advantage::{Divisor, Whiten as Kernel};
 use lockstep_core::aggregate::moments::MOMENTS;
-use lockstep_core::ragged::{In, Mask as LossMask, Offsets, Out};
 
 /// Arguments of `whiten`.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -46,12 +35,10 @@ impl OpTest for Whiten {
         "whiten"
     }
 
-    fn run<B: Backend>(&self, backend: &B, data: &Data) -> Result<Vec<Output>, String> {
-        let (mut whitened, mut alarm) = (f32s(data.elements()), u32s(data.rows()));
-        let offsets = Offsets::new("offsets", &data.offsets, data.elements(), "elements");
+    fn run<B: Backend>(&self, backend: &B, data: &Data, out: &mut Outputs<'_>) -> Result<(), String> {
         let kernel = Kernel {
-            offsets: offsets.map_err(|e| e.to_string())?,
-            mask: LossMask::new(data.mask.as_deref()),
+            offsets: data.packed()?,
+            mask: data.masked(),
             values: In::new(&data.element[0]),
             nan_is_missing: self.nan_is_missing,
             moments: In::new(&self.moments),
@@ -59,12 +46,11 @@ impl OpTest for Whiten {
             divisor: self.divisor,
             ddof: self.ddof,
             eps: self.eps,
-            whitened: Out::new(&mut whitened),
-            row_alarm: Out::new(&mut alarm),
+            whitened: out.element("whitened"),
+            row_alarm: out.alarm(),
         };
         kernel.check().map_err(|e| e.to_string())?;
-        backend.run(&kernel)?;
-        Ok(vec![element("whitened", whitened), raised(alarm)])
+        backend.run(&kernel)
     }
 
     fn expect(&self, data: &Data) -> Vec<Want> {

@@ -2,7 +2,7 @@
 
 /// Which estimator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Estimator {
+pub enum KlFormula {
     /// x.
     K1,
     /// |x|.
@@ -17,7 +17,7 @@ pub enum Estimator {
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Kl {
     /// The estimator.
-    pub estimator: Estimator,
+    pub estimator: KlFormula,
     /// Bound on |u|; infinite disables it.
     pub clamp_in: f64,
     /// Bound on |value|; infinite disables it.
@@ -47,10 +47,10 @@ impl Kl {
     pub fn free(&self, x: f64) -> f64 {
         let x = x.clamp(-self.clamp_in, self.clamp_in);
         match self.estimator {
-            Estimator::K1 => x,
-            Estimator::Abs => x.abs(),
-            Estimator::K2 => x * x / 2.0,
-            Estimator::K3 => k3(-x),
+            KlFormula::K1 => x,
+            KlFormula::Abs => x.abs(),
+            KlFormula::K2 => x * x / 2.0,
+            KlFormula::K3 => k3(-x),
         }
     }
 
@@ -64,11 +64,11 @@ impl Kl {
         match self.estimator {
             _ if self.straight_through => x,
             _ if x.abs() > self.clamp_in || self.free(x).abs() > self.clamp_out => 0.0,
-            Estimator::K1 => 1.0,
-            Estimator::Abs if x == 0.0 => 0.0,
-            Estimator::Abs => x.signum(),
-            Estimator::K2 => x,
-            Estimator::K3 => -(-x).exp_m1(),
+            KlFormula::K1 => 1.0,
+            KlFormula::Abs if x == 0.0 => 0.0,
+            KlFormula::Abs => x.signum(),
+            KlFormula::K2 => x,
+            KlFormula::K3 => -(-x).exp_m1(),
         }
     }
 
@@ -80,12 +80,12 @@ impl Kl {
         // Where the slope is above 1, a distance in value is a smaller one in x.
         let near = x.clamp(-60.0, 60.0);
         let slope = match self.estimator {
-            Estimator::K1 | Estimator::Abs => 1.0,
-            Estimator::K2 => x.abs(),
-            Estimator::K3 => (-near).exp_m1().abs(),
+            KlFormula::K1 | KlFormula::Abs => 1.0,
+            KlFormula::K2 => x.abs(),
+            KlFormula::K3 => (-near).exp_m1().abs(),
         };
         let value = (Kl { clamp_in: 60.0, ..*self }.free(x).abs() - self.clamp_out).abs() / slope.max(1.0);
-        let own = if self.estimator == Estimator::Abs { x.abs() } else { f64::INFINITY };
+        let own = if self.estimator == KlFormula::Abs { x.abs() } else { f64::INFINITY };
         (x.abs() - self.clamp_in).abs().min(value).min(own)
     }
 }

@@ -50,7 +50,7 @@ pub fn faults_are_local<B: Backend>(backend: &B, cases: &[Case]) -> Checked {
             _ => [f32::NAN, f32::INFINITY, f32::NEG_INFINITY, 0.5, f32::MIN_POSITIVE][k % 5],
         };
         let whole = launch::run(backend, case)?;
-        for (j, slot) in slots(case).into_iter().enumerate() {
+        for (j, slot) in alarmed(case).into_iter().enumerate() {
             let elements = case.data.elements().max(1);
             let start = Source::new(k as u64).below(j, elements);
             // The first live element from there on.
@@ -78,8 +78,8 @@ pub fn faults_are_local<B: Backend>(backend: &B, cases: &[Case]) -> Checked {
     Ok(compared)
 }
 
-/// The element arrays that an op with an alarm reads.
-fn slots(case: &Case) -> Vec<usize> {
+/// The element arrays in which a bad value of a live element raises an alarm.
+pub fn alarmed(case: &Case) -> Vec<usize> {
     match case.params {
         Params::TokenRatio { .. } | Params::Kl { .. } => vec![slot::LOGP, slot::LOGP_OLD],
         Params::Aggregate { values: true } => vec![slot::FIRST],

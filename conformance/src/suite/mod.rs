@@ -6,7 +6,7 @@ mod garbage;
 mod rows;
 
 pub use disjoint::rows_are_disjoint;
-pub use garbage::{faults_are_local, masked_garbage};
+pub use garbage::{alarmed, faults_are_local, masked_garbage};
 pub use rows::{repacked, row_alone};
 
 use crate::backend::Backend;

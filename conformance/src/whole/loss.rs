@@ -8,7 +8,7 @@ use crate::oracle::cispo::Cispo;
 use crate::oracle::covariance::covariance;
 use crate::oracle::dppo::Dppo;
 use crate::oracle::gmpo::{self, Gmpo};
-use crate::oracle::kl::{Estimator, Kl};
+use crate::oracle::kl::{Kl, KlFormula};
 use crate::oracle::log_ratio_scan::{Kind, row};
 use crate::oracle::mini_rl::MiniRl;
 use crate::oracle::policy_loss::{Gate, PolicyLoss, Token};
@@ -290,7 +290,7 @@ fn policy(inputs: &mut Inputs<'_>, rollouts: &Rollouts<'_>, out: &mut Loss) {
     let recipe = inputs.recipe;
     let n = inputs.logp.len();
     // The tokens with the gate's own KL term, its estimator and its coefficient.
-    let mut own: Option<(Vec<bool>, Estimator, f64)> = None;
+    let mut own: Option<(Vec<bool>, KlFormula, f64)> = None;
     let mut second = vec![0.0; n];
     match recipe.gate {
         GateChoice::Vespo { k_pos, lambda_pos, k_neg, lambda_neg, against, lambda_floor } => {
@@ -307,11 +307,11 @@ fn policy(inputs: &mut Inputs<'_>, rollouts: &Rollouts<'_>, out: &mut Loss) {
         }
         GateChoice::Minirl { .. } | GateChoice::TrustRegion { .. } => second.clone_from(&inputs.rollout),
         GateChoice::Remix { .. } => second = wide(rollouts.logp_latest),
-        GateChoice::Dro { beta } => own = Some((vec![true; n], Estimator::K2, beta.into())),
+        GateChoice::Dro { beta } => own = Some((vec![true; n], KlFormula::K2, beta.into())),
         GateChoice::KlCov { kl_cov_ratio, ppo_kl_coef, .. } => {
             let values = inputs.covariances();
             let chosen = inputs.largest(inputs.share(kl_cov_ratio), |i| key::ordered(values[i] as f32));
-            own = Some((chosen, Estimator::Abs, ppo_kl_coef.into()));
+            own = Some((chosen, KlFormula::Abs, ppo_kl_coef.into()));
         }
         GateChoice::ClipCov { clip_ratio_low, clip_ratio_high, clip_cov_ratio, clip_cov_lb, clip_cov_ub } => {
             let values = inputs.covariances();

@@ -10,12 +10,12 @@ mod loss;
 mod reward;
 mod time;
 
-use crate::oracle::kl::{Estimator as Formula, Kl};
+use crate::oracle::kl::{Kl, KlFormula as Formula};
 use advantage::Estimate;
 use lockstep::Rollouts;
 use lockstep::recipe::{
-    Denominator, EntropyTokens, Estimator, KlChoice, KlEstimator, KlPlace, KlRatio, NanReward, QuantileRule,
-    RatioLevel, Recipe, SampleWeights,
+    AdvantageEstimator, Denominator, EntropyTokens, KlChoice, KlEstimator, KlPlace, KlRatio, NanReward,
+    QuantileRule, RatioLevel, Recipe, SampleWeights,
 };
 use std::ops::Range;
 
@@ -188,8 +188,8 @@ pub fn credit(recipe: &Recipe, rollouts: &Rollouts<'_>) -> Credit {
             dropped.filter(|(_, keep)| !**keep).for_each(|(span, _)| out.advantage[span.clone()].fill(0.0));
             (out, keep)
         }
-        (None, Estimator::ReinforcePlusPlus) => (time::returns(recipe, &seen, &token_rewards), None),
-        (None, Estimator::ReMax) if rollouts.rewards.is_none() => {
+        (None, AdvantageEstimator::ReinforcePlusPlus) => (time::returns(recipe, &seen, &token_rewards), None),
+        (None, AdvantageEstimator::ReMax) if rollouts.rewards.is_none() => {
             (time::remax(recipe, &seen, &token_rewards, &wide(rollouts.baseline)), None)
         }
         _ => {

@@ -7,7 +7,7 @@ use crate::oracle::{entropy_bonus, filter, novelty, shape, sharpen, variance_inc
 use lockstep::Rollouts;
 use lockstep::core::reward::novelty::{INVALID, MAJORITY};
 use lockstep::recipe::{
-    EntropyKind, Estimator, FilterChoice, Filtration, Recipe, ShapingChoice, SharpenChoice,
+    AdvantageEstimator, EntropyKind, FilterChoice, Filtration, Recipe, ShapingChoice, SharpenChoice,
 };
 
 /// Rewards (NaN for none), and which of them count.
@@ -40,7 +40,7 @@ pub(super) fn outcome(
     let batch = batches[0];
     let shaped = Seen { rewards: shaped(recipe, batch, rollouts, input), valid: input.valid.clone() };
     let (mut out, spread) = advantage::outcome(recipe, batches, rollouts, &shaped);
-    if recipe.advantage.estimator == Estimator::Tempo {
+    if recipe.advantage.estimator == AdvantageEstimator::Tempo {
         return (out, None);
     }
     sharpened(recipe, batch, rollouts, &input.scores(), &mut out.advantage);

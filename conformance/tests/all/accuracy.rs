@@ -1,6 +1,6 @@
 //! Every op against the oracle over the corpus, by the one table of tolerances.
 
-use lockstep::{Device, Level};
+use lockstep::{Device, SimdLevel};
 use lockstep_conformance::accuracy::{Measured, Tally, worst};
 use lockstep_conformance::cases::corpus;
 use lockstep_conformance::cases::random::random;
@@ -18,7 +18,7 @@ const OF_BINARY64_SUMS: f64 = 1e-7;
 
 #[test]
 fn every_op_is_within_its_allowance_and_no_allowance_is_slack() {
-    let reference = Device::cpu_with(Some(Level::Plain), Some(1)).unwrap();
+    let reference = Device::cpu_with(Some(SimdLevel::Plain), Some(1)).unwrap();
     let mut measured = Measured::default();
     let mut failures = Vec::new();
     let drawn = OPS.iter().flat_map(|op| (0..DRAWN).map(|seed| random(op.name, SEED + seed).unwrap()));

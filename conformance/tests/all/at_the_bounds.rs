@@ -5,21 +5,21 @@ use lockstep::core::aggregate::exact::{ExactMoments, ExactSum};
 use lockstep::core::aggregate::exact_sum::{CLASSES, NEGATIVE, POSITIVE, Summand};
 use lockstep::core::aggregate::{PerRow, Weight};
 use lockstep::core::correction::{K1Band, Rejections, Statistic};
-use lockstep::core::gate::{Cispo, Divergence, Gate, MiniRl, PpoClip, Remix, Sample, TrustRegion};
-use lockstep::core::kl::{Estimator, Kl};
+use lockstep::core::gate::{Cispo, Divergence, DppoTv, Gate, MiniRl, PpoClip, Remix, Sample, TrustRegion};
+use lockstep::core::kl::{Kl, KlFormula};
 use lockstep::core::logits::{LogitRows, OtrExact, OtrSampled};
 use lockstep::core::num::{self, Soft};
-use lockstep::core::policy_loss::SequenceRule;
 use lockstep::core::policy_loss::gmpo::Mean;
+use lockstep::core::policy_loss::{PolicyLoss, SequenceRule};
 use lockstep::core::ragged::{In, Mask, Out, flag};
-use lockstep::core::ratio::{Guard, Level};
+use lockstep::core::ratio::{Guard, RatioGranularity};
 use lockstep::core::routing::{ChosenOut, GatingForward, Replay, Router, RouterKind, Trace};
 use lockstep::ops::advantage::{GroupParams, group_advantage};
 use lockstep::ops::correction::{CorrectionParams, rollout_correction};
 use lockstep::ops::logits::{Logits, otr_exact, otr_sampled};
 use lockstep::ops::policy_loss::{GmpoParams, PolicyInput, PolicyOutput, PolicyParams, gmpo, policy_loss};
 use lockstep::ops::{gating_backward, gating_forward, sequence_weight};
-use lockstep::{Advantage, Batch, Device, Outputs};
+use lockstep::{Advantage, Batch, Compiled, Device, Outputs};
 
 fn near(got: &[f32], want: &[f32]) {
     let close = |(a, b): (&f32, &f32)| (a - b).abs() < 1e-6;
@@ -228,12 +228,27 @@ fn a_record_that_names_no_expert_raises_the_alarm() {
     assert_eq!([[3, 0], [0, 4], [1, 1]].map(alarm), [false, true, true]);
 }
 
+const PPO: PpoClip = PpoClip { clip_ratio_low: 0.2, clip_ratio_high: 0.2, clip_ratio_c: 3.0 };
+
 /// dL/dlogp of the only token of a batch under PPO with this guard.
 fn slope(guard: Guard, logp: [f32; 2], advantage: f32, outputs: Outputs) -> f32 {
+    slope_of(PPO, (RatioGranularity::Token, guard), logp, advantage, outputs)
+}
+
+/// The same for any gate and ratio.
+fn slope_of<G: Gate>(
+    gate: G,
+    (level, guard): (RatioGranularity, Guard),
+    logp: [f32; 2],
+    advantage: f32,
+    outputs: Outputs,
+) -> f32
+where
+    for<'a> PolicyLoss<'a, G>: Compiled,
+{
     let batch = Batch::new(&[0, 1], &[0, 1], None).unwrap();
-    let gate = PpoClip { clip_ratio_low: 0.2, clip_ratio_high: 0.2, clip_ratio_c: 3.0 };
     let weight = Weight { per_row: PerRow::One, denominator: 1.0, scale: 1.0 };
-    let (level, band) = (Level::Token, [0.8, 1.2]);
+    let band = [0.8, 1.2];
     let params = PolicyParams { gate, level, guard, kl: None, kl_weighted: false, weight, band };
     let (logp, logp_old, advantage) = ([logp[0]], [logp[1]], [advantage]);
     let input = PolicyInput::new(&logp, &logp_old, Advantage::PerSequence(&advantage));
@@ -242,12 +257,38 @@ fn slope(guard: Guard, logp: [f32; 2], advantage: f32, outputs: Outputs) -> f32 
     out.coef[0]
 }
 
+/// Without and with the loss: a CPU has other loops for each.
+const SHORT: [Outputs; 2] = [Outputs::COEF, Outputs { loss: true, ..Outputs::COEF }];
+
 #[test]
 fn a_token_outside_the_guard_keeps_its_gradient_where_it_is_straight_through() {
     // log r = 1, guarded to 0.5; a negative advantage, which the clip at 0.8 does not stop: dL/dlogp = −A·r.
     for (guard, want) in [(Guard::clamp(0.5), 0.0), (Guard::straight_through(0.5), 0.5f32.exp())] {
-        for outputs in [Outputs::COEF, Outputs { loss: true, ..Outputs::COEF }] {
+        for outputs in SHORT {
             near(&[slope(guard, [-1.0, -2.0], -1.0, outputs)], &[want]);
+        }
+    }
+}
+
+#[test]
+fn a_sequence_beyond_its_bound_has_no_gradient() {
+    // log r = 1; a negative advantage, which the clip at 0.8 does not stop: dL/dlogp = −A·r within the bound.
+    for (log_max, want) in [(0.5, 0.0), (1.5, 1f32.exp())] {
+        for outputs in SHORT {
+            let ratio = (RatioGranularity::Sequence { log_max }, Guard::clamp(20.0));
+            near(&[slope_of(PPO, ratio, [-1.0, -2.0], -1.0, outputs)], &[want]);
+        }
+    }
+}
+
+#[test]
+fn dppo_bounds_the_move_of_the_token_itself_whatever_the_guard() {
+    // p − q = e^−1 − e^−2 = 0.2325, whatever the guard: dL/dlogp = −A·r, with the guarded r = e^0.5, within.
+    for (clip_ratio_high, want) in [(0.2, 0.0), (0.25, -(0.5f32.exp()))] {
+        let gate = DppoTv { clip_ratio_low: 0.2, clip_ratio_high, clip_ratio_c: 20.0 };
+        for outputs in SHORT {
+            let ratio = (RatioGranularity::Token, Guard::clamp(0.5));
+            near(&[slope_of(gate, ratio, [-1.0, -2.0], 1.0, outputs)], &[want]);
         }
     }
 }
@@ -265,8 +306,8 @@ fn one_clamp_is_enough_to_leave_the_fused_loss() {
     let with =
         |estimator, clamp_in, clamp_out| Kl { clamp_in, clamp_out, ..Kl::new(estimator) }.clamps_apart();
     let none = f32::INFINITY;
-    assert_eq!([with(Estimator::K1, 1.0, none), with(Estimator::K2, none, 1.0)], [true, true]);
-    assert_eq!([with(Estimator::K1, none, none), with(Estimator::K3, 1.0, 1.0)], [false, false]);
+    assert_eq!([with(KlFormula::K1, 1.0, none), with(KlFormula::K2, none, 1.0)], [true, true]);
+    assert_eq!([with(KlFormula::K1, none, none), with(KlFormula::K3, 1.0, 1.0)], [false, false]);
 }
 
 #[test]

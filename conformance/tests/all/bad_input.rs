@@ -4,8 +4,8 @@ use lockstep::core::Error as Argument;
 use lockstep::core::advantage::{Baseline, Scale, Singleton};
 use lockstep::core::aggregate::{PerRow, Weight};
 use lockstep::core::gate::Reinforce;
-use lockstep::core::kl::{Estimator, Kl};
-use lockstep::core::ratio::{Guard, Level};
+use lockstep::core::kl::{Kl, KlFormula};
+use lockstep::core::ratio::{Guard, RatioGranularity};
 use lockstep::core::team::Direction;
 use lockstep::ops::policy_loss::{PolicyInput, PolicyOutput, PolicyParams, policy_loss};
 use lockstep::ops::{self, advantage::GroupParams, whiten::WhitenParams};
@@ -118,7 +118,7 @@ fn log_probabilities() {
             assert_eq!(value(run(None, &GOOD, &values)), ("logp_old", Some(index)), "{bad}");
             let ratio = ops::token_ratio(&device, &batch(None), &GOOD, &values, Guard::NONE, [0.5, 2.0]);
             assert_eq!(value(ratio), ("logp_old", Some(index)));
-            let kl = ops::kl(&device, &batch(None), &GOOD, &values, &Kl::new(Estimator::K3));
+            let kl = ops::kl(&device, &batch(None), &GOOD, &values, &Kl::new(KlFormula::K3));
             assert_eq!(value(kl), ("logp_ref", Some(index)));
             assert_eq!(
                 value(ops::ratio::mismatch(&device, &batch(None), &values, &GOOD)),
@@ -166,7 +166,7 @@ fn advantages_weights_and_values() {
     let run = |kl, logp_ref| {
         let params = PolicyParams {
             gate: Reinforce,
-            level: Level::Token,
+            level: RatioGranularity::Token,
             guard: Guard::NONE,
             kl,
             kl_weighted: false,
@@ -179,7 +179,7 @@ fn advantages_weights_and_values() {
     };
     let no_kl = run(None, Some(&GOOD[..]));
     assert!(matches!(no_kl, Argument::Combination { argument: "logp_ref", .. }));
-    let no_ref = run(Some((Kl::new(Estimator::K3), 0.1)), None);
+    let no_ref = run(Some((Kl::new(KlFormula::K3), 0.1)), None);
     assert!(matches!(no_ref, Argument::Combination { argument: "logp_ref", .. }));
 }
 
@@ -228,8 +228,8 @@ fn parameters() {
     let device = Device::cpu();
     let kl = |kl: Kl| value(ops::kl(&device, &batch(None), &GOOD, &GOOD, &kl));
     for bad in [0.0, -1.0, f32::NAN] {
-        assert_eq!(kl(Kl { clamp_in: bad, ..Kl::new(Estimator::K3) }), ("kl.clamp_in", None));
-        assert_eq!(kl(Kl { clamp_out: bad, ..Kl::new(Estimator::K3) }), ("kl.clamp_out", None));
+        assert_eq!(kl(Kl { clamp_in: bad, ..Kl::new(KlFormula::K3) }), ("kl.clamp_in", None));
+        assert_eq!(kl(Kl { clamp_out: bad, ..Kl::new(KlFormula::K3) }), ("kl.clamp_out", None));
         let guard = ops::token_ratio(&device, &batch(None), &GOOD, &GOOD, Guard::clamp(bad), [0.5, 2.0]);
         assert_eq!(value(guard), ("guard", None));
     }

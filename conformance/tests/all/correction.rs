@@ -296,7 +296,7 @@ fn saturation_and_its_errors() {
         [0.0, 2.0, 0.0, 2.0]
     );
     let nan = rollout_correction(&cpu(), &batch, &old, &[0.0, f32::NAN, 0.0, 0.0], &open).unwrap_err();
-    assert_eq!(nan.to_string(), "`logp_rollout`[1] is NaN: expected a finite log-probability (at most 0)");
+    assert_eq!(nan.to_string(), "`logp_rollout`[1] is NaN: expected a log-probability: finite and at most 0");
     let error = Rejections::NONE.with(Statistic::SeqMaxK3, Some(0.1), 2.0, K1Band::Rho).unwrap_err();
     assert!(error.to_string().contains("upper bound only"), "{error}");
     let error = Rejections::NONE.with(Statistic::TokenK1, Some(3.0), 2.0, K1Band::Rho).unwrap_err();

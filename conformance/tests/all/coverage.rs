@@ -8,7 +8,7 @@ use lockstep_conformance::digest;
 use lockstep_conformance::expect::expect;
 use lockstep_conformance::launch;
 use lockstep_conformance::precision::allowed;
-use lockstep_core::kl::Estimator;
+use lockstep_core::kl::KlFormula;
 use lockstep_core::op::{OPS, OpInfo};
 use lockstep_cpu::Compiled;
 use std::cell::RefCell;
@@ -92,7 +92,7 @@ fn the_digest_covers_every_variant() {
             |p: &Policy| format!("{:?}", p.kl.map(|(kl, _)| (kl.estimator, kl.straight_through)));
         assert_eq!(seen(&estimators), 9, "no KL, and four estimators with both gradients");
     }
-    for estimator in [Estimator::K1, Estimator::Abs, Estimator::K2, Estimator::K3] {
+    for estimator in [KlFormula::K1, KlFormula::Abs, KlFormula::K2, KlFormula::K3] {
         let alone = cases
             .iter()
             .filter(|case| matches!(case.params, Params::Kl { kl, .. } if kl.estimator == estimator));

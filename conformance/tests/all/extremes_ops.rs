@@ -4,7 +4,7 @@
 //! A row either has the oracle's values, all of them finite, or raises its alarm (as an unguarded ratio of
 //! e^10000 does), which the host API turns into an error with an index. Nothing in between.
 
-use lockstep::{Device, Level};
+use lockstep::{Device, SimdLevel};
 use lockstep_conformance::accuracy::worst;
 use lockstep_conformance::cases::random::random;
 use lockstep_conformance::cases::{Case, Params, slot};
@@ -92,7 +92,7 @@ pub(crate) fn compare(case: &Case, outputs: &[Output], tally: &mut Tally) -> Res
 
 #[test]
 fn every_op_with_far_log_probabilities() {
-    let reference = Device::cpu_with(Some(Level::Plain), Some(1)).unwrap();
+    let reference = Device::cpu_with(Some(SimdLevel::Plain), Some(1)).unwrap();
     let (mut failures, mut tallies) = (Vec::new(), BTreeMap::<&str, Tally>::new());
     for op in OPS {
         let mut slots_seen = 0;
@@ -159,7 +159,7 @@ const OF_REWARDS: &[&str] = &[
 
 #[test]
 fn every_op_of_rewards_with_rewards_one_rounding_apart() {
-    let reference = Device::cpu_with(Some(Level::Plain), Some(1)).unwrap();
+    let reference = Device::cpu_with(Some(SimdLevel::Plain), Some(1)).unwrap();
     let mut failures = Vec::new();
     for op in OF_REWARDS {
         let mut tally = Tally::default();
@@ -228,7 +228,7 @@ const SQUARE: &[&str] = &["novelty_bands", "variance_increase", "filter_groups"]
 
 #[test]
 fn every_op_with_rows_of_one_and_of_4096() {
-    let reference = Device::cpu_with(Some(Level::Plain), Some(1)).unwrap();
+    let reference = Device::cpu_with(Some(SimdLevel::Plain), Some(1)).unwrap();
     let mut failures = Vec::new();
     for op in OPS.iter().filter(|op| !NOT_TILED.contains(&op.name)) {
         let mut tally = Tally::default();
@@ -282,7 +282,7 @@ const LONG: &[&str] = &[
 
 #[test]
 fn a_sequence_of_a_million_tokens() {
-    let reference = Device::cpu_with(Some(Level::Plain), Some(1)).unwrap();
+    let reference = Device::cpu_with(Some(SimdLevel::Plain), Some(1)).unwrap();
     let mut failures = Vec::new();
     for op in LONG {
         let mut tally = Tally::default();

@@ -6,7 +6,7 @@
 
 use crate::extremes_ops::{Tally, compare};
 use lockstep::ops::tree::{Outcomes, TempoParams, tempo};
-use lockstep::{Batch, Device, Level};
+use lockstep::{Batch, Device, SimdLevel};
 use lockstep_conformance::cases::Case;
 use lockstep_conformance::cases::hash::Source;
 use lockstep_conformance::launch;
@@ -16,7 +16,7 @@ use lockstep_conformance::oracle::tree_advantage::corrections;
 use lockstep_core::routing::{Router, RouterKind};
 
 fn reference() -> Device {
-    Device::cpu_with(Some(Level::Plain), Some(1)).unwrap()
+    Device::cpu_with(Some(SimdLevel::Plain), Some(1)).unwrap()
 }
 
 /// Responses of one group, packed.

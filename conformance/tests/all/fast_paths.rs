@@ -5,11 +5,11 @@ use crate::gate_batch::{credit, data, input};
 use lockstep::core::advantage::Combine;
 use lockstep::core::aggregate::{PerRow, Weight};
 use lockstep::core::kernel_args;
-use lockstep::core::kl::{Estimator, Kl};
+use lockstep::core::kl::{Kl, KlFormula};
 use lockstep::core::kl_importance::KlImportance;
 use lockstep::core::op::{Kernel, OPS};
 use lockstep::core::ragged::{In, Out};
-use lockstep::core::ratio::{Guard, Level};
+use lockstep::core::ratio::{Guard, RatioGranularity};
 use lockstep::core::select::Order;
 use lockstep::core::team::Team;
 use lockstep::ops::select::{Candidates, Pick, Selection, covariance, covariance_into, select, select_into};
@@ -51,7 +51,7 @@ fn short_ways_of_policy_losses_have_the_bits_of_the_general_one() {
             // Settings that take the CPU's short paths.
             (policy.weights, policy.per_token) = (false, false);
             policy.kl = (choice(0, 2) == 0).then(|| {
-                let estimator = [Estimator::K1, Estimator::Abs, Estimator::K2, Estimator::K3][choice(1, 4)];
+                let estimator = [KlFormula::K1, KlFormula::Abs, KlFormula::K2, KlFormula::K3][choice(1, 4)];
                 (Kl { straight_through: choice(2, 4) == 0, ..Kl::guarded(estimator) }, 0.25)
             });
             (policy.loss, policy.token_loss, policy.metrics) = (choice(3, 3) != 0, choice(4, 4) == 0, false);
@@ -59,8 +59,8 @@ fn short_ways_of_policy_losses_have_the_bits_of_the_general_one() {
             let guards = [Guard::clamp(0.25), Guard::clamp(20.0), Guard::NONE, Guard::straight_through(0.25)];
             policy.guard = guards[choice(5, 4)];
             policy.level = match choice(6, 3) {
-                0 => Level::Sequence { log_max: if seed % 3 == 0 { 0.125 } else { 10.0 } },
-                _ => Level::Token,
+                0 => RatioGranularity::Sequence { log_max: if seed % 3 == 0 { 0.125 } else { 10.0 } },
+                _ => RatioGranularity::Token,
             };
             // Bad inputs too: an alarm, and still the same bits.
             if seed >= 32 {
@@ -216,7 +216,7 @@ fn a_kl_term_that_knows_its_estimator_has_the_bits_of_one_that_asks() {
         }
         let groups = [0, data.rows() as u32];
         let batch = Batch::with_empty_rows(&data.offsets, &groups, data.mask.as_deref()).unwrap();
-        let estimator = [Estimator::K1, Estimator::Abs, Estimator::K2, Estimator::K3][seed as usize % 4];
+        let estimator = [KlFormula::K1, KlFormula::Abs, KlFormula::K2, KlFormula::K3][seed as usize % 4];
         let kl = if choice(2, 2) == 0 { Kl::new(estimator) } else { Kl::guarded(estimator) };
         let run = |cpu: &Cpu, general: bool| {
             let (n, rows) = (batch.tokens(), batch.sequences());

@@ -87,10 +87,10 @@ fn guards() -> [(Guard, GuardChoice, f32); 3] {
 
 fn estimators() -> Vec<Option<(oracle_kl::Kl, KlChoice)>> {
     let names = [
-        (oracle_kl::Estimator::K1, KlEstimator::K1),
-        (oracle_kl::Estimator::Abs, KlEstimator::Abs),
-        (oracle_kl::Estimator::K2, KlEstimator::K2),
-        (oracle_kl::Estimator::K3, KlEstimator::K3),
+        (oracle_kl::KlFormula::K1, KlEstimator::K1),
+        (oracle_kl::KlFormula::Abs, KlEstimator::Abs),
+        (oracle_kl::KlFormula::K2, KlEstimator::K2),
+        (oracle_kl::KlFormula::K3, KlEstimator::K3),
     ];
     let mut all = vec![None];
     for (estimator, choice) in names {
@@ -246,10 +246,10 @@ fn the_op_kl_alone() {
             clamp_out: choice.clamp_out.unwrap_or(f32::INFINITY),
             straight_through: choice.straight_through,
             ..Kl::new(match oracle.estimator {
-                oracle_kl::Estimator::K1 => lockstep::core::kl::Estimator::K1,
-                oracle_kl::Estimator::Abs => lockstep::core::kl::Estimator::Abs,
-                oracle_kl::Estimator::K2 => lockstep::core::kl::Estimator::K2,
-                oracle_kl::Estimator::K3 => lockstep::core::kl::Estimator::K3,
+                oracle_kl::KlFormula::K1 => lockstep::core::kl::KlFormula::K1,
+                oracle_kl::KlFormula::Abs => lockstep::core::kl::KlFormula::Abs,
+                oracle_kl::KlFormula::K2 => lockstep::core::kl::KlFormula::K2,
+                oracle_kl::KlFormula::K3 => lockstep::core::kl::KlFormula::K3,
             })
         };
         let (logp, logp_ref) = (&data.element[slot::LOGP], &data.element[slot::LOGP_REF]);

@@ -3,7 +3,7 @@
 
 use crate::gate_batch::{batch, close, credit, data, input, one, one_of, run, run_with, summed, text};
 use lockstep::core::gate::{Cispo, Gate, MiniRl, PpoClip, Reinforce, Remix, Sapo};
-use lockstep::core::ratio::{Guard, Level};
+use lockstep::core::ratio::{Guard, RatioGranularity};
 use lockstep::ops::policy_loss::{PolicyInput, PolicyOutput, PolicyParams, policy_loss};
 use lockstep::recipe::{Against, GateChoice, GmpoBounds, GuardChoice, MaskChoice, RatioLevel};
 use lockstep::{Advantage, Compiled, Credit, Device, Loss, Outputs, Recipe, Rollouts};
@@ -153,7 +153,7 @@ fn given_minpro() -> Recipe {
     recipe
 }
 
-fn params<G: Gate>(gate: G, level: Level) -> PolicyParams<G> {
+fn params<G: Gate>(gate: G, level: RatioGranularity) -> PolicyParams<G> {
     let weight = Weight { per_row: PerRow::AtLeastOne, denominator: 3.0, scale: 1.0 };
     let guard = Guard::clamp(0.25);
     PolicyParams { gate, level, guard, kl: None, kl_weighted: false, weight, band: [0.8, 1.2] }
@@ -180,8 +180,8 @@ where
         let given = PolicyInput { log_ratio: Some(&d), ..token };
         let mut outs = [PolicyOutput::default(), PolicyOutput::default()];
         let [a, b] = &mut outs;
-        policy_loss(&device, &batch(&data), &token, &params(gate, Level::Token), a).unwrap();
-        policy_loss(&device, &batch(&data), &given, &params(gate, Level::Given), b).unwrap();
+        policy_loss(&device, &batch(&data), &token, &params(gate, RatioGranularity::Token), a).unwrap();
+        policy_loss(&device, &batch(&data), &given, &params(gate, RatioGranularity::Given), b).unwrap();
         // Alarms are excluded: their exact values are unspecified.
         assert_eq!((&a.coef, &a.token_loss, &a.row_loss), (&b.coef, &b.token_loss, &b.row_loss), "{gate:?}");
         assert_eq!((a.loss, a.metrics), (b.loss, b.metrics), "{gate:?}");
@@ -224,12 +224,12 @@ fn given_log_ratios_are_refused_by_gates_that_read_logp_old() {
         })
     };
     let remix = Err(Remix { clip_ratio_low: 0.1, clip_ratio_high: 0.1 });
-    let error = op(remix, Level::Given, &of_op);
+    let error = op(remix, RatioGranularity::Given, &of_op);
     assert!(error.contains("ratio.level") && error.contains("logp_old"), "{error}");
     let minirl = Ok(MiniRl { clip_ratio_low: 0.1, clip_ratio_high: 0.1, clip_ratio_c: 5.0 });
-    assert!(op(minirl, Level::Token, &of_op).contains("`log_ratio`"), "given without its level");
+    assert!(op(minirl, RatioGranularity::Token, &of_op).contains("`log_ratio`"), "given without its level");
     let none = PolicyInput { logp_second: None, log_ratio: None, ..of_op };
-    assert!(op(minirl, Level::Token, &none).contains("`logp_second`"));
+    assert!(op(minirl, RatioGranularity::Token, &none).contains("`logp_second`"));
     // MiniRL may use them, but then the sampler must be present.
     let given = Rollouts { log_ratio: Some(&ratios), ..input(&data) };
     let minirl = Recipe { ratio: given_minpro().ratio, ..summed("minirl") };

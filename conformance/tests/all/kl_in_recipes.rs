@@ -1,7 +1,7 @@
 //! `[kl] importance_weighted`: a recipe's loss and coefficients contain β·W·r·k and its gradient, checked by
 //! hand with every aggregation.
 
-use lockstep::core::kl::{Estimator, Kl};
+use lockstep::core::kl::{Kl, KlFormula};
 use lockstep::ops::kl_importance::kl_in_reward;
 use lockstep::recipe::{AggregationMode, KlChoice, KlEstimator, KlPlace, KlRatio, KlWeighting, Reduction};
 use lockstep::{Call, Column, Credit, Device, Loss, Outputs, PolicyOutput, Recipe, Rollouts};
@@ -161,7 +161,7 @@ fn a_kl_term_in_the_rewards_is_none_of_the_loss() {
         ..Rollouts::new(&[0, 2], &[0, 1])
     };
     // r − 0.5·x²/2.
-    let k2 = Kl::new(Estimator::K2);
+    let k2 = Kl::new(KlFormula::K2);
     let batch = rollouts.batch().unwrap();
     let penalised =
         kl_in_reward(&device, &batch, &[0.0, 1.0], &[-1.0, -2.0], &[-1.5, -1.0], &k2, 0.5).unwrap();

@@ -2,7 +2,7 @@
 //! and the entropy stage of a recipe.
 
 use lockstep::ops::logits::{Logits, logits_gradient, logits_statistics, otr_exact};
-use lockstep::{Credit, Device, Level, Recipe, Rollouts};
+use lockstep::{Credit, Device, Recipe, Rollouts, SimdLevel};
 use lockstep_conformance::cases::Case;
 use lockstep_conformance::cases::hash::Source;
 use lockstep_conformance::ops::{OpTest, logits};
@@ -129,15 +129,16 @@ fn cases() -> Vec<Case> {
 #[test]
 fn levels_agree_and_rows_are_their_own() {
     let cases = cases();
-    let plain = Device::cpu_with(Some(Level::Plain), Some(1)).unwrap();
-    for level in Level::available() {
+    let plain = Device::cpu_with(Some(SimdLevel::Plain), Some(1)).unwrap();
+    for level in SimdLevel::available() {
         let device = Device::cpu_with(Some(level), Some(2)).unwrap();
         assert!(suite::same_bits(&device, &plain, &cases).unwrap() > 10_000);
         assert!(suite::row_alone(&device, &cases).unwrap() > 10_000);
         assert!(suite::faults_are_local(&device, &cases).unwrap() > 1000);
     }
     assert!(
-        suite::rows_are_disjoint(&lockstep_cpu::Cpu::new(Level::best(), 1).unwrap(), &cases).unwrap() > 1000
+        suite::rows_are_disjoint(&lockstep_cpu::Cpu::new(SimdLevel::best(), 1).unwrap(), &cases).unwrap()
+            > 1000
     );
     let big: Vec<Case> =
         logits::Logits::corpus(Source::new(3)).into_iter().filter(|c| c.data.elements() > 100_000).collect();

@@ -5,7 +5,7 @@ use lockstep::core::logits::kl::Direction;
 use lockstep::ops::logits::{
     Logits, TwoRows, draw_tokens, logits_gradient, logits_kl, logits_statistics, otr_exact, otr_sampled,
 };
-use lockstep::{Device, Level};
+use lockstep::{Device, SimdLevel};
 use lockstep_conformance::cases::Case;
 use lockstep_conformance::cases::hash::Source;
 use lockstep_conformance::ops::OpTest;
@@ -294,14 +294,15 @@ fn cases() -> Vec<Case> {
 #[test]
 fn levels_agree_and_rows_are_their_own() {
     let cases = cases();
-    let plain = Device::cpu_with(Some(Level::Plain), Some(1)).unwrap();
-    for level in Level::available() {
+    let plain = Device::cpu_with(Some(SimdLevel::Plain), Some(1)).unwrap();
+    for level in SimdLevel::available() {
         let device = Device::cpu_with(Some(level), Some(2)).unwrap();
         assert!(suite::same_bits(&device, &plain, &cases).unwrap() > 5_000);
         assert!(suite::row_alone(&device, &cases).unwrap() > 5_000);
         assert!(suite::faults_are_local(&device, &cases).unwrap() > 1000);
     }
     assert!(
-        suite::rows_are_disjoint(&lockstep_cpu::Cpu::new(Level::best(), 1).unwrap(), &cases).unwrap() > 1000
+        suite::rows_are_disjoint(&lockstep_cpu::Cpu::new(SimdLevel::best(), 1).unwrap(), &cases).unwrap()
+            > 1000
     );
 }

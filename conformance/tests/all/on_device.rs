@@ -2,7 +2,7 @@
 //! the bits of the step on the host.
 
 use lockstep::ops::{self, fold_rows};
-use lockstep::{Advantage, Batch, Device, Level, Outputs, PolicyInput, PolicyOutput};
+use lockstep::{Advantage, Batch, Device, Outputs, PolicyInput, PolicyOutput, SimdLevel};
 use lockstep_conformance::cases::hash::Source;
 use lockstep_conformance::cases::masks::Mask as MaskRule;
 use lockstep_conformance::cases::params::{BAND, weights};
@@ -49,7 +49,7 @@ fn with(case: &Case, weight: Weight, counted: Option<usize>) -> Case {
 #[test]
 fn numbers_from_memory_give_the_bits_of_numbers_by_value() {
     let (mut compared, mut ops) = (0, 0);
-    for level in Level::available() {
+    for level in SimdLevel::available() {
         let device = Device::cpu_with(Some(level), Some(2)).unwrap();
         for op in losses() {
             ops += 1;
@@ -67,7 +67,7 @@ fn numbers_from_memory_give_the_bits_of_numbers_by_value() {
             }
         }
     }
-    assert_eq!(ops, 11 * Level::available().len(), "nine gates, GMPO and the values");
+    assert_eq!(ops, 11 * SimdLevel::available().len(), "nine gates, GMPO and the values");
     assert!(compared > 1_000_000, "{compared}");
 }
 
@@ -203,7 +203,7 @@ fn padded(op: &str, seed: u64, sequences: usize) -> Case {
 
 #[test]
 fn totals_have_the_bits_of_the_hosts_folds_whatever_is_padded() {
-    for level in Level::available() {
+    for level in SimdLevel::available() {
         let device = Device::cpu_with(Some(level), Some(2)).unwrap();
         for op in losses().filter(|op| *op != "value_loss") {
             for seed in 0..12 {
@@ -247,7 +247,7 @@ fn the_worst_alarm_is_found_by_its_bits() {
     // As numbers: −0, a negative number, infinity, NaN of both signs, quiet and signalling.
     let patterns =
         [0x8000_0000, 0xbf80_0000, 0x7f80_0000, 0x7f80_0001, 0xff80_0001, u32::MAX, 0x7fc0_0000, 5];
-    for level in Level::available() {
+    for level in SimdLevel::available() {
         let device = Device::cpu_with(Some(level), Some(2)).unwrap();
         for rows in [1usize, 2, 31, 33, 129, 300] {
             for at in 0..rows.min(40) {
@@ -299,7 +299,7 @@ fn a_step_whose_counts_stay_in_memory() {
             let per_row_by_value = if matches!(per_row, PerRow::Constant(_)) { horizon } else { per_row };
             let params = ops::policy_loss::PolicyParams {
                 gate,
-                level: lockstep_core::ratio::Level::Token,
+                level: lockstep_core::ratio::RatioGranularity::Token,
                 guard: Guard::clamp(20.0),
                 kl: None,
                 kl_weighted: false,
@@ -357,7 +357,7 @@ fn a_step_whose_counts_stay_in_memory() {
                 advantage: In::new(&advantage),
                 advantage_per_token: false,
                 weights: None,
-                level: lockstep_core::ratio::Level::Token,
+                level: lockstep_core::ratio::RatioGranularity::Token,
                 guard: Guard::clamp(20.0),
                 gate,
                 kl: None,

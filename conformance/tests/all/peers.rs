@@ -1,7 +1,7 @@
 //! Presets of peers and the options they consist of: what each computes, by hand.
 
 use crate::gate_batch::{close, one, one_of, summed};
-use lockstep::recipe::{AdvantageChoice, Estimator, GateChoice, GmpoBounds, SingletonChoice, names};
+use lockstep::recipe::{AdvantageChoice, AdvantageEstimator, GateChoice, GmpoBounds, SingletonChoice, names};
 use lockstep::{Credit, Device, Recipe, Rollouts};
 use lockstep_core::policy_loss::gmpo::Mean;
 
@@ -233,7 +233,7 @@ fn row_10_24_gdpo_of_trl_and_nemo() {
             "{name}: {got:?} {want:?}"
         );
     }
-    assert_eq!(named("nemo_gdpo").advantage.estimator, Estimator::Gdpo);
+    assert_eq!(named("nemo_gdpo").advantage.estimator, AdvantageEstimator::Gdpo);
 }
 
 /// AReaL: rewards are normalised within their group, then all advantages over tokens; weights above the cap

@@ -18,9 +18,9 @@ use lockstep_conformance::{output::first_difference, suite};
 use lockstep_core::advantage::Singleton;
 use lockstep_core::aggregate::{PerRow, Weight};
 use lockstep_core::gate::PpoClip;
-use lockstep_core::kl::{Estimator, Kl};
+use lockstep_core::kl::{Kl, KlFormula};
 use lockstep_core::op::OPS;
-use lockstep_core::ratio::{Guard, Level};
+use lockstep_core::ratio::{Guard, RatioGranularity};
 use lockstep_core::team::Direction;
 use proptest::prelude::*;
 use proptest::test_runner::{FileFailurePersistence, RngSeed};
@@ -58,7 +58,7 @@ fn guard() -> impl Strategy<Value = Guard> {
 }
 
 fn kl() -> impl Strategy<Value = Kl> {
-    let estimator = prop::sample::select(vec![Estimator::K1, Estimator::Abs, Estimator::K2, Estimator::K3]);
+    let estimator = prop::sample::select(vec![KlFormula::K1, KlFormula::Abs, KlFormula::K2, KlFormula::K3]);
     let clamp = || prop_oneof![Just(f32::INFINITY), 0.01f32..25.0];
     (estimator, clamp(), clamp(), any::<bool>()).prop_map(
         |(estimator, clamp_in, clamp_out, straight_through)| Kl {
@@ -110,7 +110,8 @@ fn policy(gate: impl Strategy<Value = AnyGate>) -> impl Strategy<Value = Params>
         any::<[bool; 5]>(),
     )
         .prop_map(|(gate, guard, kl, weight, [per_token, weights, loss, token_loss, metrics])| {
-            let level = if loss { Level::Token } else { Level::Sequence { log_max: 0.5 } };
+            let level =
+                if loss { RatioGranularity::Token } else { RatioGranularity::Sequence { log_max: 0.5 } };
             Params::Policy(Policy {
                 gate,
                 level,

@@ -102,7 +102,7 @@ fn saturation_of_scans() {
     let error = run([-3e38, -3e38, 0.0], ScanKind::Prefix).unwrap_err().to_string();
     assert!(error.starts_with("`log_ratio`[1] is not finite"), "{error}");
     let error = run([0.0, f32::NAN, 0.0], ScanKind::Min).unwrap_err().to_string();
-    assert_eq!(error, "`logp`[1] is NaN: expected a finite log-probability (at most 0)");
+    assert_eq!(error, "`logp`[1] is NaN: expected a log-probability: finite and at most 0");
 }
 
 #[test]

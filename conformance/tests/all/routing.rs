@@ -5,7 +5,7 @@ use lockstep::core::ragged::Mask;
 use lockstep::core::routing::{Replay, Router, RouterKind};
 use lockstep::ops::{balance_loss, gating_backward, gating_forward};
 use lockstep::routing::{Ids, LoadSum, RoutingTrace, load};
-use lockstep::{Device, Level};
+use lockstep::{Device, SimdLevel};
 use lockstep_conformance::accuracy::Measured;
 use lockstep_conformance::cases::Case;
 use lockstep_conformance::cases::hash::Source;
@@ -111,7 +111,7 @@ fn cases() -> Vec<Case> {
 
 #[test]
 fn accuracy() {
-    let plain = Device::cpu_with(Some(Level::Plain), Some(1)).unwrap();
+    let plain = Device::cpu_with(Some(SimdLevel::Plain), Some(1)).unwrap();
     let mut measured = Measured::default();
     for case in cases() {
         measured
@@ -127,14 +127,14 @@ fn accuracy() {
 #[test]
 fn levels_agree_and_rows_are_their_own() {
     let cases = cases();
-    let plain = Device::cpu_with(Some(Level::Plain), Some(1)).unwrap();
-    for level in Level::available() {
+    let plain = Device::cpu_with(Some(SimdLevel::Plain), Some(1)).unwrap();
+    for level in SimdLevel::available() {
         let device = Device::cpu_with(Some(level), Some(2)).unwrap();
         assert!(suite::same_bits(&device, &plain, &cases).unwrap() > 10_000);
         assert!(suite::row_alone(&device, &cases).unwrap() > 10_000);
         assert!(suite::faults_are_local(&device, &cases).unwrap() > 1000);
     }
-    let cpu = lockstep_cpu::Cpu::new(Level::best(), 1).unwrap();
+    let cpu = lockstep_cpu::Cpu::new(SimdLevel::best(), 1).unwrap();
     assert!(suite::rows_are_disjoint(&cpu, &cases).unwrap() > 1000);
 }
 
@@ -222,14 +222,14 @@ fn every_level_picks_what_sorting_picks() {
                 want.extend(order[..top_k].iter().map(|e| *e as u16));
             }
             let router = Router::new(RouterKind::SoftmaxChosen, experts, top_k);
-            let plain = Device::cpu_with(Some(Level::Plain), Some(1)).unwrap();
+            let plain = Device::cpu_with(Some(SimdLevel::Plain), Some(1)).unwrap();
             let first = gating_forward(&plain, &router, &scores, None, None).unwrap();
             let ids = match &first.chosen {
                 Ids::U8(ids) => ids.iter().map(|e| u16::from(*e)).collect(),
                 Ids::U16(ids) => ids.clone(),
             };
             assert_eq!(ids, want, "{experts} {top_k} {style}");
-            for level in Level::available() {
+            for level in SimdLevel::available() {
                 let device = Device::cpu_with(Some(level), Some(2)).unwrap();
                 let own = gating_forward(&device, &router, &scores, None, None).unwrap();
                 assert_eq!(own.chosen, first.chosen, "{level} {experts} {top_k} {style}");
@@ -241,7 +241,7 @@ fn every_level_picks_what_sorting_picks() {
 
 #[test]
 fn a_score_that_is_not_finite_is_named_at_every_level() {
-    for level in Level::available() {
+    for level in SimdLevel::available() {
         let device = Device::cpu_with(Some(level), Some(1)).unwrap();
         for (at, bad) in [(0, f32::NAN), (127, f32::INFINITY), (200, f32::NEG_INFINITY), (255, -f32::NAN)] {
             let mut scores = scores_of(0, Source::new(1), 256);

@@ -3,7 +3,7 @@
 
 use lockstep::core::ragged::{In, Out, flag};
 use lockstep::core::routing::{ChosenOut, GatingBackward, GatingForward, Router, RouterKind, Trace};
-use lockstep::{Device, Level};
+use lockstep::{Device, SimdLevel};
 use lockstep_conformance::cases::hash::Source;
 
 /// Two blocks of 16, and further rows.
@@ -113,10 +113,10 @@ fn bits(device: &Device, router: Router, style: usize, with_bias: bool) -> Vec<V
 }
 
 fn agree(router: Router, with_bias: bool) {
-    let plain = Device::cpu_with(Some(Level::Plain), Some(1)).unwrap();
+    let plain = Device::cpu_with(Some(SimdLevel::Plain), Some(1)).unwrap();
     for style in 0..STYLES {
         let want = bits(&plain, router, style, with_bias);
-        for level in Level::available() {
+        for level in SimdLevel::available() {
             let got = bits(&Device::cpu_with(Some(level), Some(1)).unwrap(), router, style, with_bias);
             for (array, (got, want)) in got.iter().zip(&want).enumerate() {
                 let differs = (0..want.len()).find(|i| got[*i] != want[*i]);
@@ -155,7 +155,10 @@ fn a_gradient_beyond_the_caches_has_the_bits_of_its_parts() {
     const PART: usize = 1 << 16;
     let rows = 2 * PART + 48;
     for (kind, level) in [RouterKind::SoftmaxChosen, RouterKind::SoftmaxAll].into_iter().flat_map(|kind| {
-        Level::available().into_iter().filter(|level| *level != Level::Plain).map(move |level| (kind, level))
+        SimdLevel::available()
+            .into_iter()
+            .filter(|level| *level != SimdLevel::Plain)
+            .map(move |level| (kind, level))
     }) {
         let (router, device) = (Router::new(kind, 128, 8), Device::cpu_with(Some(level), Some(2)).unwrap());
         let source = Source::new(77);

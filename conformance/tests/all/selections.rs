@@ -3,7 +3,7 @@
 
 use crate::gate_batch::{batch, close, data, input, one, run, run_with, summed, text};
 use lockstep::core::gate::remix::kl_convex_lambda;
-use lockstep::core::kl::{Estimator, Kl};
+use lockstep::core::kl::{Kl, KlFormula};
 use lockstep::core::select::Order;
 use lockstep::ops::policy_loss::add_kl;
 use lockstep::ops::select::{Candidates, Pick, covariance, select, share, top_quantile};
@@ -268,7 +268,7 @@ fn top_entropy_keeps_the_largest() {
 fn kl_convex_is_two_terms() {
     let data = data(71);
     let batch = batch(&data);
-    let (kl, beta) = (Kl::new(Estimator::K2), 0.5f32);
+    let (kl, beta) = (Kl::new(KlFormula::K2), 0.5f32);
     let lambda = kl_convex_lambda(75) as f32;
     assert_eq!(lambda, 0.7);
     let (logp, base, previous) =

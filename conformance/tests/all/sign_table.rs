@@ -4,7 +4,7 @@
 use lockstep::core::aggregate::{PerRow, Weight};
 use lockstep::core::gate::{Gate, PpoClip, Sapo};
 use lockstep::core::policy_loss::PolicyLoss;
-use lockstep::core::ratio::{Guard, Level};
+use lockstep::core::ratio::{Guard, RatioGranularity};
 use lockstep::ops::policy_loss::{PolicyParams, policy_loss};
 use lockstep::ops::token_ratio;
 use lockstep::{Advantage, Batch, Compiled, Device, PolicyInput, PolicyOutput};
@@ -30,7 +30,7 @@ fn logps(device: &Device, ratio: f32) -> (f32, f32) {
 /// A gate and nothing else.
 fn alone<G: Gate>(gate: G) -> PolicyParams<G> {
     let weight = Weight { per_row: PerRow::One, denominator: 1.0, scale: 1.0 };
-    let (level, guard, band) = (Level::Token, Guard::NONE, [0.5, 2.0]);
+    let (level, guard, band) = (RatioGranularity::Token, Guard::NONE, [0.5, 2.0]);
     PolicyParams { gate, level, guard, kl: None, kl_weighted: false, weight, band }
 }
 

@@ -1,6 +1,6 @@
 //! Every backend of this machine runs the suite, with one line each at the end of the file.
 
-use lockstep::{Device, Level};
+use lockstep::{Device, SimdLevel};
 use lockstep_conformance::cases::{Case, corpus};
 use lockstep_conformance::{levels, suite};
 use lockstep_cpu::Cpu;
@@ -10,7 +10,7 @@ use std::sync::LazyLock;
 static CASES: LazyLock<Vec<Case>> = LazyLock::new(|| corpus(20_261_121));
 
 /// Opens the device, or returns `None` after saying why; panics if it is required.
-fn open(level: Level, threads: usize) -> Option<Device> {
+fn open(level: SimdLevel, threads: usize) -> Option<Device> {
     match levels::open(level, threads) {
         Ok(device) => {
             // Assert the path under test rather than trust it.
@@ -40,40 +40,40 @@ macro_rules! claim {
 
             #[test]
             fn same_bits() {
-                let Some(device) = open(Level::$level, $threads) else { return };
+                let Some(device) = open(SimdLevel::$level, $threads) else { return };
                 check(2_000_000, suite::same_bits(&device, &levels::reference(), &CASES));
             }
             #[test]
             fn row_alone() {
-                let Some(device) = open(Level::$level, $threads) else { return };
+                let Some(device) = open(SimdLevel::$level, $threads) else { return };
                 check(1_000_000, suite::row_alone(&device, &CASES));
             }
             #[test]
             fn repacked() {
-                let Some(device) = open(Level::$level, $threads) else { return };
+                let Some(device) = open(SimdLevel::$level, $threads) else { return };
                 check(5_000_000, suite::repacked(&device, &CASES));
             }
             #[test]
             fn masked_garbage() {
-                let Some(device) = open(Level::$level, $threads) else { return };
+                let Some(device) = open(SimdLevel::$level, $threads) else { return };
                 check(50_000, suite::masked_garbage(&device, &CASES));
             }
             #[test]
             fn optional_outputs() {
-                let Some(device) = open(Level::$level, $threads) else { return };
+                let Some(device) = open(SimdLevel::$level, $threads) else { return };
                 check(1_000_000, suite::optional_outputs(&device, &CASES));
             }
             #[test]
             fn faults_are_local() {
-                let Some(device) = open(Level::$level, $threads) else { return };
+                let Some(device) = open(SimdLevel::$level, $threads) else { return };
                 check(500_000, suite::faults_are_local(&device, &CASES));
             }
             #[test]
             fn rows_are_disjoint() {
-                if open(Level::$level, $threads).is_none() {
+                if open(SimdLevel::$level, $threads).is_none() {
                     return;
                 }
-                let cpu = Cpu::new(Level::$level, $threads).unwrap();
+                let cpu = Cpu::new(SimdLevel::$level, $threads).unwrap();
                 check(1_000_000, suite::rows_are_disjoint(&cpu, &CASES));
             }
         }

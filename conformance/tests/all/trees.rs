@@ -10,8 +10,8 @@ use lockstep::ops::tree::{
     spread, step_values, tempo,
 };
 use lockstep::ops::{self};
-use lockstep::recipe::{AdvantageChoice, Estimator};
-use lockstep::{Batch, Device, Level, Recipe, Rollouts};
+use lockstep::recipe::{AdvantageChoice, AdvantageEstimator};
+use lockstep::{Batch, Device, Recipe, Rollouts, SimdLevel};
 use lockstep_conformance::cases::hash::Source;
 use lockstep_conformance::cases::responses::{PAD, responses};
 use lockstep_conformance::oracle::grpo::{Grpo, Singleton as OracleSingleton};
@@ -347,8 +347,8 @@ fn same_bits_at_every_level_and_number_of_threads() {
         let outcomes = Outcomes::new(&rewards);
         tempo(device, &group.batch(), group.tokens[..].into(), &outcomes, &TEMPO).unwrap()
     };
-    let plain = run(&Device::cpu_with(Some(Level::Plain), Some(1)).unwrap());
-    for level in Level::available() {
+    let plain = run(&Device::cpu_with(Some(SimdLevel::Plain), Some(1)).unwrap());
+    for level in SimdLevel::available() {
         for threads in [1, 2, 3] {
             let out = run(&Device::cpu_with(Some(level), Some(threads)).unwrap());
             assert_eq!(bits(&out.advantage), bits(&plain.advantage), "{level} {threads}");
@@ -436,7 +436,7 @@ fn nodes_of_any_group_are_those_of_their_definition() {
             _ => Outcomes { rewards: &rewards, valid: Some(&valid), weights: Some(&weights) },
         };
         let pad = (seed % 5 == 0).then_some(1);
-        for level in [Level::Plain, Level::best()] {
+        for level in [SimdLevel::Plain, SimdLevel::best()] {
             let device = Device::cpu_with(Some(level), Some(2)).unwrap();
             let tree = prefix_tree(&device, &group.batch(), group.tokens[..].into(), &outcomes, pad).unwrap();
             nodes_by_definition(&group, &outcomes, &tree);
@@ -503,7 +503,7 @@ fn the_recipe_tempo() {
     assert_eq!(bits(&recipe.advantages(&device, &weighted).unwrap().advantage), bits(&by_op.advantage));
     let error = recipe.advantages(&device, &Rollouts { tokens: None, ..rollouts }).unwrap_err().to_string();
     assert_eq!(error, "recipe `tempo`: missing columns: tokens (for advantage)");
-    assert_eq!(recipe.advantage.estimator, Estimator::Tempo);
+    assert_eq!(recipe.advantage.estimator, AdvantageEstimator::Tempo);
 }
 
 /// V and the outcomes below each node, by walking every node's ancestors.

@@ -3,7 +3,7 @@
 
 use crate::wanted::selects;
 use lockstep::columns::Shape;
-use lockstep::recipe::{Call, Estimator, Need, names};
+use lockstep::recipe::{AdvantageEstimator, Call, Need, names};
 use lockstep::{Column, Credit, Device, Error, Loss, Recipe, Rollouts, RolloutsBuf, State, ops, synthetic};
 use std::collections::BTreeSet;
 
@@ -341,7 +341,7 @@ fn rejection_and_valid_reach_every_estimator_of_groups() {
 #[test]
 fn state_goes_from_batch_to_batch_through_serde() {
     let recipe = Recipe::named("spiral").unwrap();
-    assert_eq!(recipe.advantage.estimator, Estimator::RoleBaseline);
+    assert_eq!(recipe.advantage.estimator, AdvantageEstimator::RoleBaseline);
     let rollouts = synthetic::rollouts(&recipe, 8, 100, 5).unwrap();
     let first = advantages(&recipe, &rollouts).unwrap();
     assert!(first.state.role_values.iter().any(|value| *value != 0.0));

@@ -2,7 +2,7 @@
 //! recipe.
 
 use lockstep::core::aggregate::{PerRow, Weight};
-use lockstep::core::kl::{Estimator, Kl};
+use lockstep::core::kl::{Kl, KlFormula};
 use lockstep::core::ratio::Guard;
 use lockstep::ops::kl;
 use lockstep::ops::kl_importance::{ThreePolicies, kl_importance, kl_in_reward};
@@ -222,7 +222,7 @@ fn importance_weighted_gradient_is_that_of_its_value() {
     let policies = ThreePolicies { logp: &logp, logp_old: &old, logp_ref: &reference };
     let out = kl_importance(&device, &batch, &policies, &Kl::UNCLAMPED_K3, Guard::clamp(2.0), true).unwrap();
     let formula = estimator::Kl {
-        estimator: estimator::Estimator::K3,
+        estimator: estimator::KlFormula::K3,
         clamp_in: f64::INFINITY,
         clamp_out: f64::INFINITY,
         straight_through: false,
@@ -254,7 +254,7 @@ fn what_the_kl_terms_refuse() {
     };
     assert!(run(&[-0.5, 0.5], Guard::NONE).starts_with("`logp_old`[1] is 0.5"));
     assert!(run(&good, Guard::clamp(0.0)).starts_with("`guard` is 0"));
-    let k1 = Kl::new(Estimator::K1);
+    let k1 = Kl::new(KlFormula::K1);
     let far = ThreePolicies { logp: &good, logp_old: &[-0.5, -1e30], logp_ref: &[-9.0, -9.0] };
     let overflow = kl_importance(&device, &batch, &far, &k1, Guard::NONE, false).unwrap_err().to_string();
     assert!(overflow.starts_with("`kl`[1] is not finite"), "{overflow}");

@@ -4,8 +4,8 @@
 use lockstep::core::advantage::{Baseline, Scale, Singleton};
 use lockstep::core::aggregate::{PerRow, Weight};
 use lockstep::core::gate::{Gate, PpoClip, Sapo};
-use lockstep::core::kl::{Estimator, Kl};
-use lockstep::core::ratio::{Guard, Level};
+use lockstep::core::kl::{Kl, KlFormula};
+use lockstep::core::ratio::{Guard, RatioGranularity};
 use lockstep::ops::advantage::GroupParams;
 use lockstep::ops::policy_loss::{PolicyParams, policy_loss};
 use lockstep::ops::whiten::WhitenParams;
@@ -31,7 +31,7 @@ where
     let weight = Weight { per_row: PerRow::One, denominator: 1.0, scale: 1.0 };
     let params = PolicyParams {
         gate,
-        level: Level::Token,
+        level: RatioGranularity::Token,
         guard: Guard::NONE,
         kl: None,
         kl_weighted: false,
@@ -97,9 +97,9 @@ fn ppo_8_1() {
 #[test]
 fn kl_8_2() {
     let names = [
-        (Estimator::K1, oracle::kl::Estimator::K1),
-        (Estimator::K2, oracle::kl::Estimator::K2),
-        (Estimator::K3, oracle::kl::Estimator::K3),
+        (KlFormula::K1, oracle::kl::KlFormula::K1),
+        (KlFormula::K2, oracle::kl::KlFormula::K2),
+        (KlFormula::K3, oracle::kl::KlFormula::K3),
     ];
     // u, [k1, k2, k3], [their derivatives]
     let table = [
@@ -127,11 +127,11 @@ fn kl_8_2() {
             assert!(close(plus.0, values[k]) && close(plus.1, -u), "u {u} {estimator:?}+: {plus:?}");
         }
     }
-    assert_eq!(one_kl(3.0, Kl::guarded(Estimator::K3)), (10.0, 0.0), "verl's clamp of the value");
-    assert_eq!(one_kl(25.0, Kl::guarded(Estimator::K3)), (10.0, 0.0), "verl's clamp of u, then of the value");
-    let (value, gradient) = one_kl(-25.0, Kl::guarded(Estimator::K3));
+    assert_eq!(one_kl(3.0, Kl::guarded(KlFormula::K3)), (10.0, 0.0), "verl's clamp of the value");
+    assert_eq!(one_kl(25.0, Kl::guarded(KlFormula::K3)), (10.0, 0.0), "verl's clamp of u, then of the value");
+    let (value, gradient) = one_kl(-25.0, Kl::guarded(KlFormula::K3));
     assert!(close(value, 10.0) && gradient == 0.0, "e^-20 + 20 - 1 is above 10 too");
-    let only_in = Kl { clamp_in: 2.0, ..Kl::new(Estimator::K3) };
+    let only_in = Kl { clamp_in: 2.0, ..Kl::new(KlFormula::K3) };
     assert!(close(one_kl(3.0, only_in).0, 4.389056) && one_kl(3.0, only_in).1 == 0.0);
     assert!(close(one_kl(2.0, only_in).1, -6.389056), "the bound itself is inside");
 }

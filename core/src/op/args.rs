@@ -19,6 +19,9 @@ pub const MAX_WORDS: usize = 64;
 
 /// Receives launch arguments, on the host.
 pub trait Encoder {
+    /// The next values belong to the field of this name. Fields may be nested.
+    #[inline(always)]
+    fn field(&mut self, _name: &'static str) {}
     /// Appends a length or a scalar.
     fn word(&mut self, word: u64);
     /// Appends an array that the kernel reads, or null if absent, and its length as a word.
@@ -201,7 +204,10 @@ macro_rules! launch_args {
             const WORDS: usize = $crate::op::sum(&[$($crate::op::words_of(|x: &Self| &x.$field)),*]);
             #[inline(always)]
             fn encode<Enc: $crate::op::Encoder>(&self, to: &mut Enc) {
-                $($crate::op::Arg::encode(&self.$field, to);)*
+                $(
+                    to.field(stringify!($field));
+                    $crate::op::Arg::encode(&self.$field, to);
+                )*
             }
             #[inline(always)]
             unsafe fn decode(from: &mut $crate::op::Decoder) -> Self {

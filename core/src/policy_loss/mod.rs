@@ -1,7 +1,7 @@
 //! The fused policy loss: ratio → gate → weight → aggregation, with dL/dlogp in closed form.
 //!
 //! **Formula** (`conventions.md`, `aggregation.md` and `gates.md` in docs/maths), with the ratio
-//! r = exp(guard(logp − logp_old)) (or the ratio of another [`Level`]), the token loss
+//! r = exp(guard(logp − logp_old)) (or the ratio of another [`RatioGranularity`]), the token loss
 //! l = w·gate(r, A) + kl_coef·kl, and the aggregation weight W of the sequence:
 //!
 //! ```text
@@ -31,13 +31,13 @@ pub use sequence_weight::{SequenceRule, SequenceWeight};
 use crate::Error;
 use crate::aggregate::{Weight, WeightFrom};
 use crate::gate::{Gate, Sample, check_scalar};
-use crate::kl::{Estimator, Kl};
+use crate::kl::{Kl, KlFormula};
 use crate::num;
 use crate::op::Kernel;
 use crate::ragged::{In, Mask, Offsets, Out, Span, Stream, flag, sink};
-use crate::ratio::{Guard, Level};
+use crate::ratio::{Guard, RatioGranularity};
 use crate::team::{Element, Team};
-use token::{Alike, LogRatio, Sequence, Token};
+use token::{LogRatio, Sequence, Token, Uniform};
 use variants::SECOND;
 
 /// The KL term of a policy loss.
@@ -88,7 +88,8 @@ pub struct PolicyLoss<'a, G> {
     pub loss_mask: Mask<'a>,
     /// Log-probabilities of the current policy, `[N]`; the only differentiable input.
     pub logp: In<'a, f32>,
-    /// Log-probabilities of the proximal policy, `[N]`; at [`Level::Given`], the log-ratios themselves.
+    /// Log-probabilities of the proximal policy, `[N]`; at [`RatioGranularity::Given`], the log-ratios
+    /// themselves.
     pub logp_old: In<'a, f32>,
     /// Log-probabilities of the second policy, or another array that the gate reads in their place, `[N]`;
     /// absent = `logp_old`.
@@ -100,7 +101,7 @@ pub struct PolicyLoss<'a, G> {
     /// Rollout-correction weights, `[N]`; absent = 1.
     pub weights: Option<In<'a, f32>>,
     /// The level at which the ratio is taken.
-    pub level: Level,
+    pub level: RatioGranularity,
     /// Guard of the token log-ratio.
     pub guard: Guard,
     /// The gate.
@@ -137,7 +138,7 @@ impl<G: Gate> PolicyLoss<'_, G> {
         const K: usize,
         const E: usize,
         const KL: u8,
-        const HOT: u8,
+        const ROWS: u8,
         const WANT: u8,
     >(
         &self,
@@ -145,7 +146,7 @@ impl<G: Gate> PolicyLoss<'_, G> {
         row: usize,
     ) where
         T: Team,
-        Token<G, KL, HOT, WANT>: Element<J, M, K, E>,
+        Token<G, KL, ROWS, WANT>: Element<J, M, K, E>,
     {
         let (span, mask) = (self.cu_seqlens.span(row), self.loss_mask);
         let tokens = team.count(span, mask);
@@ -155,12 +156,12 @@ impl<G: Gate> PolicyLoss<'_, G> {
             if self.advantage_per_token { Stream::Array(self.advantage) } else { Stream::Constant(own) };
         let [logp, logp_old] = [Stream::Array(self.logp), Stream::Array(self.logp_old)];
         let logp_ref = Stream::or(self.kl.map(|term| term.logp_ref), 0.0);
-        let no_kl = (Kl::new(Estimator::K1), 0.0, false);
+        let no_kl = (Kl::new(KlFormula::K1), 0.0, false);
         let (kl, kl_coef, kl_weighted) = self.kl.map_or(no_kl, |term| (term.kl, term.coef, term.weighted));
         let token = Token {
             gate: self.gate,
-            sequence: if HOT == token::GENERAL { self.sequence(team, span, tokens) } else { None },
-            given: HOT == token::GENERAL && !G::READS_OLD && self.level == Level::Given,
+            sequence: if ROWS == token::GENERAL { self.sequence(team, span, tokens) } else { None },
+            given: ROWS == token::GENERAL && !G::READS_OLD && self.level == RatioGranularity::Given,
             guard: self.guard,
             kl,
             kl_coef,
@@ -184,7 +185,7 @@ impl<G: Gate> PolicyLoss<'_, G> {
             // A row has fewer than 2³² tokens: its offsets are u32.
             self.row_tokens.put(row, tokens as u32);
             let mut alarm = swept.alarm;
-            if HOT != token::GENERAL && K > 0 && tokens > 0 {
+            if ROWS != token::GENERAL && K > 0 && tokens > 0 {
                 // A binary64 sum of finite binary32 numbers is finite.
                 let lost = if swept.sums[0].is_finite() { 0 } else { u32::MAX };
                 alarm = flag::worse(alarm, flag::worse(flag::finite(own), lost));
@@ -208,7 +209,7 @@ impl<G: Gate> PolicyLoss<'_, G> {
     /// The log-ratio that all tokens of a sequence share, at sequence level.
     #[inline(always)]
     fn sequence<T: Team>(&self, team: &T, span: Span, tokens: u64) -> Option<Sequence> {
-        let Level::Sequence { log_max } = self.level else { return None };
+        let RatioGranularity::Sequence { log_max } = self.level else { return None };
         let ins = [Stream::Array(self.logp), Stream::Array(self.logp_old)];
         // Bad inputs raise the alarm of the sweep that follows.
         let swept = team.sweep(span, self.loss_mask, ins, [], &LogRatio::<false>);
@@ -217,16 +218,16 @@ impl<G: Gate> PolicyLoss<'_, G> {
 
     /// Whether all tokens of a row have the same coefficient and loss.
     #[inline(always)]
-    fn alike(&self) -> bool {
+    fn uniform(&self) -> bool {
         let own = G::SCORE || G::SECOND || G::READS_OLD || self.kl.is_some() || self.metrics.is_some();
-        matches!(self.level, Level::Sequence { .. }) && self.plain() && !own
+        matches!(self.level, RatioGranularity::Sequence { .. }) && self.plain() && !own
     }
 
-    /// Runs a row whose tokens are [`alike`](Self::alike). The results have the same bits as the general
+    /// Runs a row whose tokens are [`uniform`](Self::uniform). The results have the same bits as the general
     /// sweep's, but ratio and gate are computed once per row.
     #[inline(always)]
-    fn alike_row<T: Team>(&self, team: &T, row: usize) {
-        let Level::Sequence { log_max } = self.level else { return };
+    fn uniform_row<T: Team>(&self, team: &T, row: usize) {
+        let RatioGranularity::Sequence { log_max } = self.level else { return };
         let (span, mask) = (self.cu_seqlens.span(row), self.loss_mask);
         let tokens = team.count(span, mask);
         let weight = self.weight_from.fill(team, self.weight).of(tokens);
@@ -239,7 +240,7 @@ impl<G: Gate> PolicyLoss<'_, G> {
         let gate = self.gate.gate::<T::Arith>(sample);
         let gradient = if sequence.inside { gate.gradient } else { 0.0 };
         let coef = num::canonical(weight as f32 * gradient + 0.0);
-        let one = Alike { coef, loss: num::canonical(gate.loss) };
+        let one = Uniform { coef, loss: num::canonical(gate.loss) };
         let token_loss = self.loss.as_ref().and_then(|loss| sink(&loss.token_loss));
         let swept = team.sweep(span, mask, [Stream::Constant(0.0)], [Some(*self.coef), token_loss], &one);
         if team.leads() {
@@ -264,8 +265,8 @@ impl<G: Gate> PolicyLoss<'_, G> {
     ///
     /// Errors: those of the checks of gate, level, guard, aggregation and KL; [`Error::Value`] if the KL
     /// coefficient is not finite; [`Error::Combination`] for KL clamps that the fused loss does not have,
-    /// [`Level::Given`] with a gate that reads `logp_old`, a `logp_second` that the gate does not read, or
-    /// metrics without losses.
+    /// [`RatioGranularity::Given`] with a gate that reads `logp_old`, a `logp_second` that the gate does not
+    /// read, or metrics without losses.
     pub fn check(&self) -> Result<(), Error> {
         self.gate.check()?;
         self.level.check()?;
@@ -280,7 +281,9 @@ impl<G: Gate> PolicyLoss<'_, G> {
             }
             check_scalar("kl.coef", term.coef, term.coef.is_finite(), "a finite number")?;
         }
-        if self.level == Level::Given && (G::READS_OLD || (G::SECOND && self.logp_second.is_none())) {
+        if self.level == RatioGranularity::Given
+            && (G::READS_OLD || (G::SECOND && self.logp_second.is_none()))
+        {
             return Err(Error::Combination {
                 argument: "ratio.level",
                 expected: "given log-ratios take the place of logp_old, which this gate reads: use level \
@@ -341,9 +344,9 @@ impl<G: Gate> Kernel for PolicyLoss<'_, G> {
 
     #[inline(always)]
     fn variant(&self) -> usize {
-        let hot = self.hot();
+        let narrow = self.narrow();
         match (self.kl.is_some(), self.loss.is_some(), self.metrics.is_some()) {
-            (false, false, _) => usize::from(!hot),
+            (false, false, _) => usize::from(!narrow),
             (true, false, _) => 2,
             (kl, true, metrics) => 3 + usize::from(kl) + 2 * usize::from(metrics),
         }

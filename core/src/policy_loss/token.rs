@@ -35,10 +35,10 @@ pub(super) const K3: u8 = 3;
 
 /// The computation for one token; the fields are constant over a row.
 ///
-/// KL is [`NONE`], [`ANY`], [`LINEAR`] or [`K3`]; HOT is [`GENERAL`], [`NARROW`] or [`OPEN`]; WANT is
+/// KL is [`NONE`], [`ANY`], [`LINEAR`] or [`K3`]; ROWS is [`GENERAL`], [`NARROW`] or [`OPEN`]; WANT is
 /// [`COEF`], [`LOSS`] or [`METRICS`].
 #[derive(Clone, Copy)]
-pub(super) struct Token<G, const KL: u8, const HOT: u8, const WANT: u8> {
+pub(super) struct Token<G, const KL: u8, const ROWS: u8, const WANT: u8> {
     pub(super) gate: G,
     /// The log-ratio of the row, at sequence level.
     pub(super) sequence: Option<Sequence>,
@@ -90,12 +90,12 @@ impl<const CHECKED: bool> Element<2, 0, 1, 0> for LogRatio<CHECKED> {
 /// The caller raises the row's alarm, because a constant alarm here keeps LLVM from vectorising. A NaN must
 /// therefore be canonical already.
 #[derive(Clone, Copy)]
-pub(super) struct Alike {
+pub(super) struct Uniform {
     pub(super) coef: f32,
     pub(super) loss: f32,
 }
 
-impl Element<1, 2, 1, 0> for Alike {
+impl Element<1, 2, 1, 0> for Uniform {
     #[inline(always)]
     fn element<A: Arith>(&self, _staged: [f32; 2], _input: impl Fn(usize) -> f32) -> Lane<2, 1, 0> {
         Lane { out: [self.coef, self.loss], sum: [self.loss], max: [], alarm: 0 }
@@ -114,7 +114,7 @@ struct Computed {
     alarm: u32,
 }
 
-impl<G: Gate, const KL: u8, const HOT: u8, const WANT: u8> Token<G, KL, HOT, WANT> {
+impl<G: Gate, const KL: u8, const ROWS: u8, const WANT: u8> Token<G, KL, ROWS, WANT> {
     /// Whether the ratio is a stage; if the gate does not read it, only the metrics need it.
     const RATIO: bool = G::RATIO || WANT == METRICS;
 
@@ -122,14 +122,14 @@ impl<G: Gate, const KL: u8, const HOT: u8, const WANT: u8> Token<G, KL, HOT, WAN
 
     #[inline(always)]
     fn advantage(&self, input: &impl Fn(usize) -> f32) -> f32 {
-        if HOT == GENERAL { input(2) } else { self.advantage }
+        if ROWS == GENERAL { input(2) } else { self.advantage }
     }
 
     #[inline(always)]
     fn sample<A: Arith>(&self, ratio: f32, input: &impl Fn(usize) -> f32) -> Sample {
         let (logp, logp_old) = (input(0), input(1));
         let logp_second = if G::SECOND { input(SECOND) } else { 0.0 };
-        let own_ratio = match (G::READS_OWN, HOT) {
+        let own_ratio = match (G::READS_OWN, ROWS) {
             (false, _) => 1.0,
             (true, NARROW) => ratio,
             (true, _) => num::exp_normal::<A>(Guard::clamp(gate::OWN_BOUND).apply(logp - logp_old).0),
@@ -140,14 +140,14 @@ impl<G: Gate, const KL: u8, const HOT: u8, const WANT: u8> Token<G, KL, HOT, WAN
     /// The token's own log-ratio.
     #[inline(always)]
     fn own(&self, input: &impl Fn(usize) -> f32) -> f32 {
-        if HOT == GENERAL && self.given { input(1) } else { input(0) - input(1) }
+        if ROWS == GENERAL && self.given { input(1) } else { input(0) - input(1) }
     }
 
     /// The log-ratio to exponentiate for a token whose own is `d`, and whether it was within its bound.
     #[inline(always)]
     fn log_ratio(&self, d: f32) -> (f32, bool) {
         match self.sequence {
-            Some(Sequence { log_ratio, inside }) if HOT == GENERAL => (log_ratio, inside),
+            Some(Sequence { log_ratio, inside }) if ROWS == GENERAL => (log_ratio, inside),
             _ => self.guard.apply(d),
         }
     }
@@ -161,11 +161,11 @@ impl<G: Gate, const KL: u8, const HOT: u8, const WANT: u8> Token<G, KL, HOT, WAN
         }
         let alarm = self.faults(&input);
         let own = self.own(&input);
-        if HOT == OPEN {
+        if ROWS == OPEN {
             return (num::exp::<A>(own), alarm);
         }
         let (d, inside) = self.log_ratio(own);
-        if HOT == NARROW {
+        if ROWS == NARROW {
             // The same bits as `exp`. Outside the guard the gradient is 0. Without losses, which need the
             // ratio itself, a ratio of 0 achieves that and saves the element the guard (except for a score
             // gate, which keeps its gradient).
@@ -179,7 +179,7 @@ impl<G: Gate, const KL: u8, const HOT: u8, const WANT: u8> Token<G, KL, HOT, WAN
     #[inline(always)]
     fn faults(&self, input: &impl Fn(usize) -> f32) -> u32 {
         let second = input(1);
-        let fault = if HOT == GENERAL && self.given { flag::finite(second) } else { flag::logp(second) };
+        let fault = if ROWS == GENERAL && self.given { flag::finite(second) } else { flag::logp(second) };
         let mut alarm = flag::worse(flag::logp(input(0)), fault);
         if G::SECOND {
             alarm = flag::worse(alarm, self.gate.second_fault(input(SECOND)));
@@ -190,7 +190,7 @@ impl<G: Gate, const KL: u8, const HOT: u8, const WANT: u8> Token<G, KL, HOT, WAN
     #[inline(always)]
     fn compute<A: Arith>(&self, [ratio, of_gate]: [f32; 2], input: impl Fn(usize) -> f32) -> Computed {
         let d = self.own(&input);
-        let (guarded, inside) = match (HOT, WANT) {
+        let (guarded, inside) = match (ROWS, WANT) {
             (NARROW, COEF) => (0.0, true),
             // As everywhere else, a NaN is not inside.
             (OPEN, _) => (0.0, !d.is_nan()),
@@ -202,13 +202,13 @@ impl<G: Gate, const KL: u8, const HOT: u8, const WANT: u8> Token<G, KL, HOT, WAN
         let gate = self.gate.gate_staged(self.sample::<A>(ratio, &input), of_gate);
         let gradient = match self.sequence {
             _ if G::SCORE => gate.gradient,
-            None if HOT == GENERAL => self.guard.gradient(gate.gradient, inside),
+            None if ROWS == GENERAL => self.guard.gradient(gate.gradient, inside),
             // No other guard keeps the gradient outside.
             _ if inside => gate.gradient,
             _ => 0.0,
         };
         let mut alarm = if Self::RATIO { 0 } else { self.faults(&input) };
-        let (policy, policy_gradient) = if HOT != GENERAL {
+        let (policy, policy_gradient) = if ROWS != GENERAL {
             (gate.loss, gradient)
         } else {
             let weight = input(3);
@@ -228,21 +228,21 @@ impl<G: Gate, const KL: u8, const HOT: u8, const WANT: u8> Token<G, KL, HOT, WAN
             };
             kl = value;
             let coef =
-                if HOT == GENERAL && self.kl_weighted { self.kl_coef * input(3) } else { self.kl_coef };
+                if ROWS == GENERAL && self.kl_weighted { self.kl_coef * input(3) } else { self.kl_coef };
             loss = A::fma(coef, value, policy);
             total = A::fma(coef, kl_gradient, policy_gradient);
         }
         // + 0: a coefficient is never −0, however it became 0.
         let coef = self.weight * total + 0.0;
         alarm = flag::worse(alarm, flag::finite(coef));
-        if WANT != COEF && HOT == GENERAL {
+        if WANT != COEF && ROWS == GENERAL {
             alarm = flag::worse(alarm, flag::finite(loss));
         }
         Computed { coef, loss, policy, kl, log_ratio, inside, gate, alarm }
     }
 }
 
-impl<G: Gate, const J: usize, const KL: u8, const HOT: u8> Element<J, 1, 0, 0> for Token<G, KL, HOT, COEF> {
+impl<G: Gate, const J: usize, const KL: u8, const ROWS: u8> Element<J, 1, 0, 0> for Token<G, KL, ROWS, COEF> {
     const STAGES: usize = Self::STAGES;
 
     #[inline(always)]
@@ -259,7 +259,7 @@ impl<G: Gate, const J: usize, const KL: u8, const HOT: u8> Element<J, 1, 0, 0> f
 
 /// Losses are summed and not written. A loss that is not finite makes the sum not finite, which the row
 /// checks.
-impl<G: Gate, const J: usize, const KL: u8, const HOT: u8> Element<J, 1, 1, 0> for Token<G, KL, HOT, LOSS> {
+impl<G: Gate, const J: usize, const KL: u8, const ROWS: u8> Element<J, 1, 1, 0> for Token<G, KL, ROWS, LOSS> {
     const STAGES: usize = Self::STAGES;
 
     #[inline(always)]
@@ -274,7 +274,7 @@ impl<G: Gate, const J: usize, const KL: u8, const HOT: u8> Element<J, 1, 1, 0> f
     }
 }
 
-impl<G: Gate, const J: usize, const KL: u8, const HOT: u8> Element<J, 2, 1, 0> for Token<G, KL, HOT, LOSS> {
+impl<G: Gate, const J: usize, const KL: u8, const ROWS: u8> Element<J, 2, 1, 0> for Token<G, KL, ROWS, LOSS> {
     const STAGES: usize = Self::STAGES;
 
     #[inline(always)]
@@ -289,8 +289,8 @@ impl<G: Gate, const J: usize, const KL: u8, const HOT: u8> Element<J, 2, 1, 0> f
     }
 }
 
-impl<G: Gate, const J: usize, const KL: u8, const HOT: u8> Element<J, 2, { sum::SUMS }, 2>
-    for Token<G, KL, HOT, METRICS>
+impl<G: Gate, const J: usize, const KL: u8, const ROWS: u8> Element<J, 2, { sum::SUMS }, 2>
+    for Token<G, KL, ROWS, METRICS>
 {
     const STAGES: usize = Self::STAGES;
 

@@ -4,29 +4,29 @@
 
 use super::{PolicyLoss, sum, token};
 use crate::gate::{Gate, OWN_BOUND};
-use crate::kl::Estimator;
+use crate::kl::KlFormula;
 use crate::op::Kernel;
-use crate::ratio::{Guard, Level};
+use crate::ratio::{Guard, RatioGranularity};
 use crate::team::Team;
 
-/// Not a variant of the table, but an extra one for the CPU: [`hot`](PolicyLoss::hot) tokens, with losses
-/// that are summed and not written.
-const HOT_LOSS: usize = 7;
+/// Not a variant of the table, but an extra one for the CPU: [`narrow`](PolicyLoss::narrow) tokens, with
+/// losses that are summed and not written.
+const NARROW_LOSS: usize = 7;
 /// Further extra variants, for a KL term that is known not to be k3 (`LINEAR`), or known to be k3.
 const LINEAR: usize = 8;
 const LINEAR_LOSS: usize = 9;
 const LINEAR_METRICS: usize = 10;
-const HOT_LINEAR_LOSS: usize = 11;
+const NARROW_LINEAR_LOSS: usize = 11;
 const K3: usize = 12;
 const K3_LOSS: usize = 13;
 const K3_METRICS: usize = 14;
-const HOT_K3_LOSS: usize = 15;
+const NARROW_K3_LOSS: usize = 15;
 /// Further extra variants, for [`open`](PolicyLoss::open) tokens.
 const OPEN: usize = 16;
 const OPEN_LOSS: usize = 17;
 const OPEN_LINEAR_LOSS: usize = 18;
-/// A further one, for rows of [`alike`](PolicyLoss::alike) tokens.
-const ALIKE: usize = 19;
+/// A further one, for rows of [`uniform`](PolicyLoss::uniform) tokens.
+const UNIFORM: usize = 19;
 
 /// Index of the second policy's log-probability among a token's inputs.
 pub(super) const SECOND: usize = 5;
@@ -34,15 +34,15 @@ pub(super) const SECOND: usize = 5;
 impl<G: Gate> PolicyLoss<'_, G> {
     /// Whether the call is of the most common kind; see [`token::NARROW`].
     #[inline(always)]
-    pub(super) fn hot(&self) -> bool {
+    pub(super) fn narrow(&self) -> bool {
         let shared = !G::READS_OWN || self.guard == Guard::clamp(OWN_BOUND);
-        self.plain() && self.level == Level::Token && self.guard.is_narrow_clamp() && shared
+        self.plain() && self.level == RatioGranularity::Token && self.guard.is_narrow_clamp() && shared
     }
 
     /// The same without a guard, as in TRL, slime, AReaL and NeMo RL.
     #[inline(always)]
     fn open(&self) -> bool {
-        self.plain() && self.level == Level::Token && self.guard == Guard::NONE
+        self.plain() && self.level == RatioGranularity::Token && self.guard == Guard::NONE
     }
 
     /// Runs row `row` with the variant that the arguments need. Only on a CPU: a GPU has one entry point per
@@ -51,15 +51,15 @@ impl<G: Gate> PolicyLoss<'_, G> {
     #[inline(always)]
     pub(super) fn choose<T: Team>(&self, team: &T, row: usize) {
         let written = self.loss.as_ref().is_some_and(|loss| loss.token_loss.is_some());
-        let k3 = self.kl.is_some_and(|term| term.kl.estimator == Estimator::K3);
+        let k3 = self.kl.is_some_and(|term| term.kl.estimator == KlFormula::K3);
         match self.variant() {
-            _ if self.alike() => team.row_as::<ALIKE, Self>(self, row),
+            _ if self.uniform() => team.row_as::<UNIFORM, Self>(self, row),
             1 if self.open() => team.row_as::<OPEN, Self>(self, row),
             3 if self.open() && !written => team.row_as::<OPEN_LOSS, Self>(self, row),
             4 if self.open() && !written && !k3 => team.row_as::<OPEN_LINEAR_LOSS, Self>(self, row),
-            3 if self.hot() && !written => team.row_as::<HOT_LOSS, Self>(self, row),
-            4 if self.hot() && !written && k3 => team.row_as::<HOT_K3_LOSS, Self>(self, row),
-            4 if self.hot() && !written => team.row_as::<HOT_LINEAR_LOSS, Self>(self, row),
+            3 if self.narrow() && !written => team.row_as::<NARROW_LOSS, Self>(self, row),
+            4 if self.narrow() && !written && k3 => team.row_as::<NARROW_K3_LOSS, Self>(self, row),
+            4 if self.narrow() && !written => team.row_as::<NARROW_LINEAR_LOSS, Self>(self, row),
             0 => team.row_as::<0, Self>(self, row),
             1 => team.row_as::<1, Self>(self, row),
             2 if k3 => team.row_as::<K3, Self>(self, row),
@@ -79,7 +79,7 @@ impl<G: Gate> PolicyLoss<'_, G> {
         // One sweep per need, so that a call for coefficients only computes nothing else. A coefficient has
         // the same bits in all of them.
         const SUMS: usize = sum::SUMS;
-        const { assert!(V <= ALIKE) };
+        const { assert!(V <= UNIFORM) };
         match V {
             0 => self.sweep::<T, J, 1, 0, 0, { token::NONE }, { token::NARROW }, { token::COEF }>(team, row),
             1 => self.sweep::<T, J, 1, 0, 0, { token::NONE }, { token::GENERAL }, { token::COEF }>(team, row),
@@ -91,7 +91,7 @@ impl<G: Gate> PolicyLoss<'_, G> {
             ),
             6 => self
                 .sweep::<T, J, 2, SUMS, 2, { token::ANY }, { token::GENERAL }, { token::METRICS }>(team, row),
-            HOT_LOSS => {
+            NARROW_LOSS => {
                 self.sweep::<T, J, 1, 1, 0, { token::NONE }, { token::NARROW }, { token::LOSS }>(team, row)
             }
             LINEAR => {
@@ -104,7 +104,7 @@ impl<G: Gate> PolicyLoss<'_, G> {
                 .sweep::<T, J, 2, SUMS, 2, { token::LINEAR }, { token::GENERAL }, { token::METRICS }>(
                     team, row,
                 ),
-            HOT_LINEAR_LOSS => {
+            NARROW_LINEAR_LOSS => {
                 self.sweep::<T, J, 1, 1, 0, { token::LINEAR }, { token::NARROW }, { token::LOSS }>(team, row)
             }
             K3 => self.sweep::<T, J, 1, 0, 0, { token::K3 }, { token::GENERAL }, { token::COEF }>(team, row),
@@ -113,7 +113,7 @@ impl<G: Gate> PolicyLoss<'_, G> {
             }
             K3_METRICS => self
                 .sweep::<T, J, 2, SUMS, 2, { token::K3 }, { token::GENERAL }, { token::METRICS }>(team, row),
-            HOT_K3_LOSS => {
+            NARROW_K3_LOSS => {
                 self.sweep::<T, J, 1, 1, 0, { token::K3 }, { token::NARROW }, { token::LOSS }>(team, row)
             }
             OPEN => self.sweep::<T, J, 1, 0, 0, { token::NONE }, { token::OPEN }, { token::COEF }>(team, row),
@@ -123,7 +123,7 @@ impl<G: Gate> PolicyLoss<'_, G> {
             OPEN_LINEAR_LOSS => {
                 self.sweep::<T, J, 1, 1, 0, { token::LINEAR }, { token::OPEN }, { token::LOSS }>(team, row)
             }
-            _ => self.alike_row(team, row),
+            _ => self.uniform_row(team, row),
         }
     }
 }

@@ -25,7 +25,7 @@ use crate::op::{Arg, Decoder, Encoder};
 
 /// The level at which an importance ratio is taken.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Level {
+pub enum RatioGranularity {
     /// The ratio of each token.
     Token,
     /// A log-ratio per token that was computed elsewhere and is passed in place of `logp_old`.
@@ -37,7 +37,7 @@ pub enum Level {
     },
 }
 
-impl Level {
+impl RatioGranularity {
     /// verl's upper bound on a sequence's log-ratio, in nats.
     pub const GSPO_LOG_MAX: f32 = 10.0;
 
@@ -46,8 +46,8 @@ impl Level {
     /// Errors: [`Error::Value`] unless `log_max` is positive.
     pub fn check(self) -> Result<(), Error> {
         match self {
-            Level::Token | Level::Given => Ok(()),
-            Level::Sequence { log_max } => {
+            RatioGranularity::Token | RatioGranularity::Given => Ok(()),
+            RatioGranularity::Sequence { log_max } => {
                 check_scalar("ratio.log_max", log_max, log_max > 0.0, "a positive number (or none)")
             }
         }
@@ -55,15 +55,15 @@ impl Level {
 }
 
 #[allow(unsafe_code)]
-impl Arg for Level {
+impl Arg for RatioGranularity {
     const POINTERS: usize = 0;
     const WORDS: usize = 2;
     #[inline(always)]
     fn encode<E: Encoder>(&self, to: &mut E) {
         let (kind, log_max) = match *self {
-            Level::Token => (0, 0.0),
-            Level::Sequence { log_max } => (1, log_max),
-            Level::Given => (2, 0.0),
+            RatioGranularity::Token => (0, 0.0),
+            RatioGranularity::Sequence { log_max } => (1, log_max),
+            RatioGranularity::Given => (2, 0.0),
         };
         to.word(kind);
         log_max.encode(to);
@@ -72,9 +72,9 @@ impl Arg for Level {
     unsafe fn decode(from: &mut Decoder) -> Self {
         let (kind, log_max) = (from.word(), f32::from_bits(from.word() as u32));
         match kind {
-            1 => Level::Sequence { log_max },
-            2 => Level::Given,
-            _ => Level::Token,
+            1 => RatioGranularity::Sequence { log_max },
+            2 => RatioGranularity::Given,
+            _ => RatioGranularity::Token,
         }
     }
 }

@@ -11,7 +11,7 @@ pub mod token;
 
 pub use ess::{EffectiveSampleSize, LrRule};
 pub use guard::Guard;
-pub use level::Level;
+pub use level::RatioGranularity;
 pub use log_ratio_scan::{LogRatioScan, ScanKind};
 pub use proximal::{Interpolation, ProximalLogp};
 pub use staleness::Staleness;

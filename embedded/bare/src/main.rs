@@ -1,5 +1,5 @@
-//! Runs the embedded corpus without an operating system: prints the digest and ends the emulator with a
-//! status, 0 if the digest is the published one.
+//! Runs the embedded corpus without an operating system, from the launches in `launches.bin`: prints the
+//! digest and ends the emulator with a status, 0 if the digest is the published one.
 //!
 //! A floating-point unit runs it a second time with subnormals flushed to zero: the digest must then differ.
 //!
@@ -19,6 +19,7 @@ mod stack;
 use core::fmt::Write;
 use core::panic::PanicInfo;
 use lockstep_cpu::plain::Plain;
+use lockstep_embedded::launches::Launches;
 use lockstep_embedded::{Trace, corpus, digest};
 use semihosting::{Console, exit};
 
@@ -45,17 +46,15 @@ extern "C" fn main(flushed: u32) -> ! {
 fn run(flushed: bool) -> Result<u32, core::fmt::Error> {
     let mut console = Console;
     writeln!(console, "machine {}", machine::NAME)?;
+    let Some(launches) = Launches::published(launches()) else {
+        writeln!(console, "error: launches.bin is not what embedded/LAUNCHES says")?;
+        return Ok(status::FAILED);
+    };
     if cfg!(feature = "trace") && !flushed {
-        let _ = corpus(&Plain, &mut Trace::new(Console));
+        corpus(&Plain, launches, &mut Trace::new(Console));
         writeln!(console)?;
     }
-    let digest = match digest(&Plain) {
-        Ok(digest) => digest,
-        Err(error) => {
-            writeln!(console, "error: the corpus is malformed: {error}")?;
-            return Ok(status::FAILED);
-        }
-    };
+    let digest = digest(&Plain, launches);
     writeln!(console, "{digest}")?;
     let (used, size) = (stack::used(), stack::size());
     writeln!(console, "stack {used} of {size} bytes")?;
@@ -73,6 +72,18 @@ fn run(flushed: bool) -> Result<u32, core::fmt::Error> {
     }
     // A comparison that could not fail would prove nothing: with subnormals flushed, it must.
     Ok(if digest.is_published() != flushed { status::PASSED } else { status::DIFFERS })
+}
+
+/// The words of the launches, in the program's read-only memory.
+fn launches() -> &'static [u64] {
+    #[repr(C, align(8))]
+    struct Aligned<T>(T);
+    #[unsafe(link_section = ".launches")]
+    static BYTES: Aligned<[u8; include_bytes!("../launches.bin").len()]> =
+        Aligned(*include_bytes!("../launches.bin"));
+    // SAFETY: all bits are words.
+    let (_, words, _) = unsafe { BYTES.0.align_to::<u64>() };
+    words
 }
 
 #[panic_handler]

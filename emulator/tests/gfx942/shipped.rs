@@ -6,7 +6,7 @@ use lockstep_core::gate::Reinforce;
 use lockstep_core::op::{Encoder, Kernel};
 use lockstep_core::policy_loss::PolicyLoss;
 use lockstep_core::ragged::{In, Mask, Offsets, Out};
-use lockstep_core::ratio::{Guard, Level};
+use lockstep_core::ratio::{Guard, RatioGranularity};
 use lockstep_core::tree::TreeSort;
 use lockstep_emulator::counts::Counts;
 use lockstep_emulator::fault::Fault;
@@ -207,7 +207,7 @@ fn policy_loss() {
         advantage: In::new(&advantage),
         advantage_per_token: false,
         weights: None,
-        level: Level::Token,
+        level: RatioGranularity::Token,
         guard: Guard::NONE,
         gate: Reinforce,
         kl: None,

@@ -6,7 +6,7 @@ use lockstep_core::aggregate::{PerRow, Weight, WeightFrom};
 use lockstep_core::gate::PpoClip;
 use lockstep_core::policy_loss::{LossOut, PolicyLoss};
 use lockstep_core::ragged::{In, Mask, Offsets, Out};
-use lockstep_core::ratio::{Guard, Level};
+use lockstep_core::ratio::{Guard, RatioGranularity};
 use lockstep_emulator::fault::{Fault, FaultKind};
 use lockstep_emulator::memory::Memory;
 use lockstep_emulator::ptx::Module;
@@ -61,7 +61,7 @@ fn run(lines: &[String]) -> Ran {
         advantage: In::new(&advantage),
         advantage_per_token: true,
         weights: None,
-        level: Level::Token,
+        level: RatioGranularity::Token,
         guard: Guard::NONE,
         gate: PpoClip { clip_ratio_low: 0.2, clip_ratio_high: 0.28, clip_ratio_c: 3.0 },
         kl: None,

@@ -10,7 +10,7 @@ use crate::outcome::text;
 use crate::settings::Config;
 use crate::sources::Plan;
 use lockstep::core::advantage::{Baseline, Scale, Singleton};
-use lockstep::core::kl::{Estimator, Kl};
+use lockstep::core::kl::{Kl, KlFormula};
 use lockstep::ops::advantage::GroupParams;
 use lockstep::ops::gae::{Ends, GaeInput, GaeOutput, GaeParams, Lambda};
 use lockstep::ops::{self, group_advantage};
@@ -179,9 +179,9 @@ pub(super) fn advantage_gae(
     }
 
     let estimator = match config.text("kl_estimator")? {
-        Some("k1") | None => Estimator::K1,
-        Some("k2") => Estimator::K2,
-        Some("k3") => Estimator::K3,
+        Some("k1") | None => KlFormula::K1,
+        Some("k2") => KlFormula::K2,
+        Some("k3") => KlFormula::K3,
         Some(other) => return Err(format!("config `kl_estimator` is {other:?}")),
     };
     let kl = Kl { clamp_out: Kl::K3_OUT, ..Kl::new(estimator) };

@@ -9,7 +9,7 @@ use crate::outcome::text;
 use crate::settings::{Config, Overlay};
 use crate::sources::Plan;
 use lockstep::core::aggregate::{PerRow, Weight};
-use lockstep::core::kl::{Estimator, Kl};
+use lockstep::core::kl::{Kl, KlFormula};
 use lockstep::core::num::Soft;
 use lockstep::schedules::mssr::{self, GlobalRho, ValueTracker};
 use lockstep::{Batch, Device, Recipe, Rollouts, ops};
@@ -119,7 +119,7 @@ fn step(
                 let stored = tracked.logp.get(prompt).into_iter().flatten();
                 before[span].iter_mut().zip(stored).for_each(|(to, stored)| *to = *stored);
             }
-            let k1 = Kl::new(Estimator::K1);
+            let k1 = Kl::new(KlFormula::K1);
             let drift = ops::kl(device, &batch, &before, &logp, &k1).map_err(text)?.row_sum;
             for (prompt, drift) in prompts.iter().zip(drift) {
                 let drift = tracked.logp.contains_key(prompt).then_some(drift);

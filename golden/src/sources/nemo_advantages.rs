@@ -7,7 +7,7 @@ use crate::numbers::{Got, widen};
 use crate::outcome::{Calls, Exception, Setup, text};
 use crate::settings::{Config, Overlay};
 use crate::sources::Plan;
-use lockstep::core::kl::{Estimator, Kl};
+use lockstep::core::kl::{Kl, KlFormula};
 use lockstep::ops;
 use lockstep::ops::gae::{Ends, GaeInput, GaeOutput, GaeParams, Lambda};
 use lockstep::ops::whiten::{WhitenParams, whiten};
@@ -75,9 +75,9 @@ fn penalty(config: &mut Config<'_>) -> Result<(Kl, f64), String> {
     let used = config.boolean("use_kl_in_reward")? == Some(true);
     let coef = config.number("reference_policy_kl_penalty")?.unwrap_or(0.0);
     let estimator = match config.text("reference_policy_kl_type")?.unwrap_or("k3") {
-        "k1" => Estimator::K1,
-        "k2" => Estimator::K2,
-        "k3" => Estimator::K3,
+        "k1" => KlFormula::K1,
+        "k2" => KlFormula::K2,
+        "k3" => KlFormula::K3,
         name => return Err(format!("estimator {name:?} is not known")),
     };
     Ok((Kl::guarded(estimator), if used { coef } else { 0.0 }))

@@ -7,7 +7,7 @@ use crate::outcome::{Calls, Exception, Outcome, Setup, text};
 use crate::settings::{Config, Overlay};
 use crate::sources::Plan;
 use lockstep::core::advantage::Divisor;
-use lockstep::core::kl::{Estimator, Kl};
+use lockstep::core::kl::{Kl, KlFormula};
 use lockstep::ops::correction::{mean_abs_log_ratio, mismatch_stats};
 use lockstep::ops::whiten::WhitenParams;
 use lockstep::ops::{self, whiten};
@@ -165,9 +165,9 @@ fn advantages(config: &mut Config<'_>, inputs: &Inputs<'_>, device: &Device) -> 
     let lambda = config.number("lambd")?.unwrap_or(1.0);
     let coef = config.number("kl.init_coef")?.unwrap_or(0.0).max(0.0);
     let estimator = match config.text("kl.estimator")?.unwrap_or("k1") {
-        "k1" => Estimator::K1,
-        "k2" => Estimator::K2,
-        "k3" => Estimator::K3,
+        "k1" => KlFormula::K1,
+        "k2" => KlFormula::K2,
+        "k3" => KlFormula::K3,
         other => return Err(format!("config `kl.estimator` is {other:?}")),
     };
     let kl = Kl { clamp_out: 10.0, ..Kl::new(estimator) };
@@ -230,7 +230,7 @@ fn advantages(config: &mut Config<'_>, inputs: &Inputs<'_>, device: &Device) -> 
         advantages
     };
     // The penalty is what binary32 cancellation leaves of k3.
-    let penalty_cancels = coef > 0.0 && estimator == Estimator::K3;
+    let penalty_cancels = coef > 0.0 && estimator == KlFormula::K3;
     let held = |got: Got| if penalty_cancels { got.double() } else { got };
     let got = [("advantages", advantages), ("returns", returns)];
     let got = got.map(|(name, values)| (name, held(Got::Live(widen(&values))))).into();

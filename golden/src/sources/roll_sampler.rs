@@ -30,7 +30,7 @@ pub(super) fn segments(shape: &Shape) -> Vec<u32> {
 }
 
 /// The level at which ROLL takes a ratio, and the names of its metrics.
-struct Level {
+struct SimdLevel {
     name: &'static str,
     of: WeightLevel,
     /// Of a ratio, and of a difference.
@@ -41,14 +41,14 @@ struct Level {
 }
 
 #[rustfmt::skip]
-const LEVELS: [Level; 4] = [
-    Level {
+const LEVELS: [SimdLevel; 4] = [
+    SimdLevel {
         name: "token", of: WeightLevel::Token, statistics: [Statistic::TokenK1, Statistic::TokenDiff],
         ratio: "metrics.train_infer_ratio_token_mean",
         difference: "metrics.train_infer_diff_token_mean",
         kept: ["metrics.train_infer_token_ratio_mask_mean", "metrics.train_infer_token_diff_mask_mean"],
     },
-    Level {
+    SimdLevel {
         name: "geometric", of: WeightLevel::Geometric,
         statistics: [Statistic::SeqMeanK1, Statistic::SeqMeanDiff],
         ratio: "metrics.train_infer_ratio_geometric_mean",
@@ -56,13 +56,13 @@ const LEVELS: [Level; 4] = [
         kept: ["metrics.train_infer_geometric_ratio_mask_mean",
             "metrics.train_infer_geometric_diff_mask_mean"],
     },
-    Level {
+    SimdLevel {
         name: "sequence", of: WeightLevel::Sequence, statistics: [Statistic::SeqSumK1, Statistic::SeqSumDiff],
         ratio: "metrics.train_infer_ratio_sequence_mean",
         difference: "metrics.train_infer_diff_sequence_mean",
         kept: ["metrics.train_infer_sequence_ratio_mask_mean", "metrics.train_infer_sequence_diff_mask_mean"],
     },
-    Level {
+    SimdLevel {
         name: "segment", of: WeightLevel::Geometric,
         statistics: [Statistic::SeqMeanK1, Statistic::SeqMeanDiff],
         ratio: "metrics.train_infer_ratio_segment_mean",
@@ -71,7 +71,7 @@ const LEVELS: [Level; 4] = [
     },
 ];
 
-fn level(name: Option<&str>) -> Result<&'static Level, String> {
+fn level(name: Option<&str>) -> Result<&'static SimdLevel, String> {
     let known = LEVELS.iter().find(|level| Some(level.name) == name);
     known.ok_or_else(|| format!("level {name:?} is not known"))
 }
@@ -79,8 +79,8 @@ fn level(name: Option<&str>) -> Result<&'static Level, String> {
 /// The settings `is_weight` and `filters`.
 #[derive(Clone, Default)]
 pub(super) struct Sampler {
-    weight: Option<(&'static Level, Option<f64>)>,
-    bands: Vec<(&'static Level, Statistic, [f64; 2])>,
+    weight: Option<(&'static SimdLevel, Option<f64>)>,
+    bands: Vec<(&'static SimdLevel, Statistic, [f64; 2])>,
     /// Whether there are filters, enabled or not.
     filters: bool,
 }
@@ -250,7 +250,7 @@ fn correct(
     device: &Device,
     rollouts: &Rollouts<'_>,
     shape: &Shape,
-    level: Option<&Level>,
+    level: Option<&SimdLevel>,
     params: &CorrectionParams,
 ) -> Result<Correction, String> {
     let whole = rollouts.cu_seqlens.unwrap_or_default().to_vec();

@@ -11,7 +11,7 @@ use crate::numbers::{self, Got, total, widen};
 use crate::outcome::{Calls, Exception, Outcome, Setup, text};
 use crate::settings::{Config, Overlay};
 use crate::sources::Plan;
-use lockstep::core::kl::{Estimator, Kl};
+use lockstep::core::kl::{Kl, KlFormula};
 use lockstep::core::policy_loss::SequenceRule;
 use lockstep::ops::correction::mean_abs_log_ratio;
 use lockstep::ops::whiten::WhitenParams;
@@ -131,10 +131,10 @@ fn group_rewards(config: &mut Config<'_>, inputs: &Inputs<'_>) -> Result<Setup, 
 /// weight.
 fn estimator(name: &str) -> Result<Kl, String> {
     Ok(match name {
-        "k1" => Kl::new(Estimator::K1),
-        "k2" => Kl::new(Estimator::K2),
-        "k3" => Kl::new(Estimator::K3),
-        "low_var_kl" => Kl { clamp_out: Kl::K3_OUT, ..Kl::new(Estimator::K3) },
+        "k1" => Kl::new(KlFormula::K1),
+        "k2" => Kl::new(KlFormula::K2),
+        "k3" => Kl::new(KlFormula::K3),
+        "low_var_kl" => Kl { clamp_out: Kl::K3_OUT, ..Kl::new(KlFormula::K3) },
         _ => return Err(format!("config `kl_loss_type` is {name:?}")),
     })
 }
@@ -143,7 +143,7 @@ fn estimator(name: &str) -> Result<Kl, String> {
 fn kl_table(config: &mut Config<'_>, coef: f64) -> Result<String, String> {
     let name = config.text("kl_loss_type")?.unwrap_or("k1");
     let kl = estimator(name)?;
-    let name = if kl.estimator == Estimator::K3 { "k3" } else { name };
+    let name = if kl.estimator == KlFormula::K3 { "k3" } else { name };
     let clamp =
         if kl.clamp_out.is_finite() { format!(", clamp_out = {:?}", kl.clamp_out) } else { String::new() };
     let unbiased = config.boolean("use_unbiased_kl")? == Some(true);

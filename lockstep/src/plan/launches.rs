@@ -6,7 +6,7 @@ use crate::columns::{Column, Columns};
 use crate::ops::correction::CorrectionParams;
 use crate::ops::whiten::{Weighting, WhitenParams};
 use crate::recipe::{
-    Against, AggregationMode, CountedSequences, Denominator, EmptySequence, Estimator, FilterChoice,
+    AdvantageEstimator, Against, AggregationMode, CountedSequences, Denominator, EmptySequence, FilterChoice,
     GateChoice, KlPlace, NanReward, RatioAdvantage, RatioGradient, RatioLevel, Recipe, Reduction,
     ShapingChoice, SingletonChoice, TimeChoice,
 };
@@ -51,10 +51,13 @@ impl Recipe {
             None => false,
         };
         let estimator = match advantage.estimator {
-            Estimator::Gdpo | Estimator::RoleBaseline | Estimator::Tempo | Estimator::Reward => true,
-            Estimator::ReinforcePlusPlus => false,
+            AdvantageEstimator::Gdpo
+            | AdvantageEstimator::RoleBaseline
+            | AdvantageEstimator::Tempo
+            | AdvantageEstimator::Reward => true,
+            AdvantageEstimator::ReinforcePlusPlus => false,
             // Its lengths are those after rejection; the lengths of shaping are not.
-            Estimator::Opo if self.correction.is_some() => true,
+            AdvantageEstimator::Opo if self.correction.is_some() => true,
             _ => advantage.whitening().is_some() || advantage.robust.is_some(),
         };
         let shaping =
@@ -112,12 +115,16 @@ impl Recipe {
 
     /// Whether the estimator makes returns.
     pub(super) fn makes_returns(&self) -> bool {
-        self.advantage.over_time.is_some() || self.advantage.estimator == Estimator::ReinforcePlusPlus
+        self.advantage.over_time.is_some()
+            || self.advantage.estimator == AdvantageEstimator::ReinforcePlusPlus
     }
 
     /// Whether the advantages are per token.
     pub fn per_token(&self) -> bool {
-        let estimator = matches!(self.advantage.estimator, Estimator::ReinforcePlusPlus | Estimator::Tempo);
+        let estimator = matches!(
+            self.advantage.estimator,
+            AdvantageEstimator::ReinforcePlusPlus | AdvantageEstimator::Tempo
+        );
         estimator || self.advantage.over_time.is_some() || self.reward.entropy.is_some()
     }
 
@@ -219,7 +226,7 @@ impl Plan {
         let rows = (cu_seqlens, mask(loss_mask));
         let own = match (recipe.advantage.over_time, recipe.advantage.estimator) {
             (Some(choice), _) => self.over_time(exec, columns, rows, choice)?,
-            (None, Estimator::ReinforcePlusPlus) => {
+            (None, AdvantageEstimator::ReinforcePlusPlus) => {
                 let returns = exec.result::<f32>("returns", tokens);
                 let kernel = DiscountedReturn {
                     cu_seqlens,
@@ -295,7 +302,7 @@ impl Plan {
             rewards = shaped.view();
         }
         let advantage = exec.result::<f32>("advantage", sequences);
-        if choice.estimator == Estimator::PassAtK {
+        if choice.estimator == AdvantageEstimator::PassAtK {
             let k = choice.k.unwrap_or(crate::stage::PASS_AT_K);
             let kernel = PassAtK {
                 cu_groups,

@@ -4,7 +4,7 @@ use super::image::Image;
 use super::{Calls, Capacity, Plan};
 use crate::ops::advantage::Advantages;
 use crate::ops::correction::stats_of;
-use crate::recipe::{Call, Estimator};
+use crate::recipe::{AdvantageEstimator, Call};
 use crate::{
     ColumnElement, CorrectionReport, Counts, Credit, Device, EntropyTerm, Error, Loss, Metrics, Outputs,
     Recipe, Rollouts,
@@ -39,7 +39,7 @@ impl Recipe {
         calls: Calls,
         outputs: Outputs,
     ) -> Result<Option<Box<(Credit, Loss)>>, Error> {
-        if self.advantage.estimator == Estimator::ReMax && rollouts.rewards.is_none() {
+        if self.advantage.estimator == AdvantageEstimator::ReMax && rollouts.rewards.is_none() {
             return Ok(None);
         }
         // Report missing columns as the op-by-op calls would.

@@ -1,12 +1,12 @@
 //! Checks which parameters an advantage estimator takes, and that they are in their domain.
 
-use super::{AdvantageChoice, Estimator, RobustChoice};
+use super::{AdvantageChoice, AdvantageEstimator, RobustChoice};
 use crate::Error;
 
-impl Estimator {
+impl AdvantageEstimator {
     /// Whether the group op divides by one standard deviation.
     fn divides_by_std(self) -> bool {
-        use Estimator::{Gdpo, Grpo, GrpoBatch, PassK, Vcpo};
+        use AdvantageEstimator::{Gdpo, Grpo, GrpoBatch, PassK, Vcpo};
         matches!(self, Grpo | GrpoBatch | PassK | Vcpo | Gdpo)
     }
 }
@@ -40,7 +40,7 @@ impl AdvantageChoice {
         macro_rules! own {
             ($($name:ident: $number:expr, $estimator:ident, $names:literal, $expected:literal;)*) => {
                 $(if let Some(value) = self.$name {
-                    let own = self.estimator == Estimator::$estimator;
+                    let own = self.estimator == AdvantageEstimator::$estimator;
                     in_domain(stringify!($name), $number(value), (own, $names), $expected)?;
                 })*
             };
@@ -76,18 +76,18 @@ impl AdvantageChoice {
         if let Some(over_time) = &self.over_time {
             over_time.check()?;
             ensure!(
-                self.estimator == Estimator::Grpo,
+                self.estimator == AdvantageEstimator::Grpo,
                 "advantage.over_time replaces advantage.estimator: leave one out"
             );
         }
         ensure!(
-            self.estimator != Estimator::Tempo || (self.limit.is_none() && self.whiten.is_none()),
+            self.estimator != AdvantageEstimator::Tempo || (self.limit.is_none() && self.whiten.is_none()),
             "advantage.limit and advantage.whiten are not for tempo"
         );
         if let Some(limit) = self.limit {
             let held = limit == f64::INFINITY || (limit > 0.0 && (limit as f32).is_normal());
             ensure!(held, "advantage.limit is {limit}: expected a positive number of binary32");
-            let per_token = self.estimator == Estimator::ReinforcePlusPlus;
+            let per_token = self.estimator == AdvantageEstimator::ReinforcePlusPlus;
             ensure!(!per_token, "advantage.limit is for advantages per sequence");
         }
         Ok(())

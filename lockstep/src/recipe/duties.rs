@@ -1,6 +1,6 @@
 //! Duties: what a recipe requires of the training loop, because no function over a batch can do it.
 
-use super::{Estimator, GateChoice, KlPlace, Recipe, TimeChoice};
+use super::{AdvantageEstimator, GateChoice, KlPlace, Recipe, TimeChoice};
 use serde::{Deserialize, Serialize};
 
 /// The list of duties: variant, name in TOML, what the loop must do.
@@ -78,13 +78,13 @@ impl Recipe {
         let critic =
             matches!(self.advantage.over_time, Some(TimeChoice::Gae { .. } | TimeChoice::Vtrace { .. }));
         // The same estimator serves for the greedy response's reward and for a tracked value.
-        let greedy = estimator == Estimator::ReMax && !self.duties.contains(&Duty::TrackedValue);
+        let greedy = estimator == AdvantageEstimator::ReMax && !self.duties.contains(&Duty::TrackedValue);
         let implied = |duty| match duty {
             Duty::ReplaySuccesses => self.reward.replay_successes,
             Duty::GreedyResponse => greedy,
-            Duty::PivotResponse => estimator == Estimator::McGrpo,
-            Duty::PriorValue => estimator == Estimator::V05,
-            Duty::CarryRoleValues => estimator == Estimator::RoleBaseline,
+            Duty::PivotResponse => estimator == AdvantageEstimator::McGrpo,
+            Duty::PriorValue => estimator == AdvantageEstimator::V05,
+            Duty::CarryRoleValues => estimator == AdvantageEstimator::RoleBaseline,
             Duty::TrainCritic => critic || self.value.is_some(),
             Duty::LatestPolicy => matches!(self.gate, GateChoice::Remix { .. }),
             Duty::PreviousPolicy => self.kl.is_some_and(|kl| kl.place == KlPlace::Convex),

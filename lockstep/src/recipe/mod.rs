@@ -193,28 +193,29 @@ pub(crate) use ensure;
 mod advantage_check;
 mod builder;
 mod choices;
+mod conflicts;
 mod duties;
 mod extend;
 mod named;
 mod needs;
 mod numbers;
 mod read;
-mod together;
 
 pub use builder::Builder;
 pub use choices::{
-    AdvantageChoice, Against, Aggregation, AggregationMode, ComponentsChoice, CorrectionChoice,
-    CountedSequences, CountsOf, Denominator, EmptySequence, EntropyBonusChoice, EntropyChoice, EntropyKind,
-    EntropyTokens, Estimator, FilterChoice, Filtration, GateChoice, GmpoBounds, GuardChoice, Horizon, K1Band,
-    KlChoice, KlEstimator, KlPlace, KlRatio, KlWeighting, LengthGuard, MaskChoice, MetricsChoice, NanReward,
-    NanRollout, NormSet, OverlongChoice, QuantileRule, RatioAdvantage, RatioChoice, RatioGradient,
-    RatioLevel, Reduction, RejectChoice, RewardChoice, RobustChoice, RoleOrder, SampleWeights, ShapingChoice,
-    SharpenChoice, SingletonChoice, TimeChoice, ValueChoice, WeightLevel, WeightRule, WhitenChoice,
+    AdvantageChoice, AdvantageEstimator, Against, Aggregation, AggregationMode, ComponentsChoice,
+    CorrectionChoice, CountedSequences, CountsOf, Denominator, EmptySequence, EntropyBonusChoice,
+    EntropyChoice, EntropyKind, EntropyTokens, FilterChoice, Filtration, GateChoice, GmpoBounds, GuardChoice,
+    Horizon, K1Band, KlChoice, KlEstimator, KlPlace, KlRatio, KlWeighting, LengthGuard, MaskChoice,
+    MetricsChoice, NanReward, NanRollout, NormSet, OverlongChoice, QuantileRule, RatioAdvantage, RatioChoice,
+    RatioGradient, RatioLevel, Reduction, RejectChoice, RewardChoice, RobustChoice, RoleOrder, SampleWeights,
+    ShapingChoice, SharpenChoice, SingletonChoice, TimeChoice, ValueChoice, WeightLevel, WeightRule,
+    WhitenChoice,
 };
+pub use conflicts::refused;
 pub use duties::Duty;
-pub use named::{Confidence, Entry, entries, names};
+pub use named::{Confidence, NamedRecipe, entries, names};
 pub use needs::{Call, Need};
-pub use together::refused;
 
 use serde::{Deserialize, Serialize};
 

@@ -42,7 +42,7 @@ pub enum Confidence {
 /// A named recipe, as its file describes it.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[non_exhaustive]
-pub struct Entry {
+pub struct NamedRecipe {
     /// The name of the recipe.
     #[serde(skip)]
     pub name: String,
@@ -60,7 +60,7 @@ pub struct Entry {
 }
 
 /// Lists the entries of all named recipes, in the order of the files.
-pub fn entries() -> &'static [Entry] {
+pub fn entries() -> &'static [NamedRecipe] {
     read_once().as_deref().unwrap_or_default()
 }
 
@@ -70,16 +70,16 @@ pub fn names() -> &'static [&'static str] {
     NAMES.get_or_init(|| entries().iter().map(|entry| entry.name.as_str()).collect())
 }
 
-fn read_once() -> &'static Result<Vec<Entry>, String> {
-    static ENTRIES: OnceLock<Result<Vec<Entry>, String>> = OnceLock::new();
+fn read_once() -> &'static Result<Vec<NamedRecipe>, String> {
+    static ENTRIES: OnceLock<Result<Vec<NamedRecipe>, String>> = OnceLock::new();
     ENTRIES.get_or_init(read)
 }
 
-fn read() -> Result<Vec<Entry>, String> {
-    let mut entries: Vec<Entry> = Vec::new();
+fn read() -> Result<Vec<NamedRecipe>, String> {
+    let mut entries: Vec<NamedRecipe> = Vec::new();
     for (file, text) in FILES {
         let wrong = |error: toml::de::Error| format!("recipes/{file}: {error}");
-        let mut tables: BTreeMap<String, Entry> = toml::from_str(text).map_err(wrong)?;
+        let mut tables: BTreeMap<String, NamedRecipe> = toml::from_str(text).map_err(wrong)?;
         let places = DeTable::parse(text).map_err(wrong)?;
         let mut names: Vec<_> = places.get_ref().keys().collect();
         names.sort_by_key(|name| name.span().start);
@@ -89,14 +89,14 @@ fn read() -> Result<Vec<Entry>, String> {
             if entries.iter().any(|earlier| earlier.name == name) {
                 return Err(format!("recipes/{file}: `{name}` is defined twice"));
             }
-            entries.push(Entry { name: name.into(), ..entry });
+            entries.push(NamedRecipe { name: name.into(), ..entry });
         }
     }
     Ok(entries)
 }
 
 /// The entry with a name. Errors: an unknown name, with similar known ones.
-fn entry(name: &str) -> Result<&'static Entry, Error> {
+fn entry(name: &str) -> Result<&'static NamedRecipe, Error> {
     let entries = read_once().as_deref().map_err(|message| Error::Recipe(message.clone()))?;
     entries.iter().find(|entry| entry.name == name).ok_or_else(|| {
         let near = near(name);

@@ -1,8 +1,8 @@
 //! The columns that a recipe reads, and the stages that read them.
 
 use super::{
-    Against, EntropyKind, Estimator, GateChoice, KlPlace, RatioLevel, Recipe, ShapingChoice, SharpenChoice,
-    TimeChoice,
+    AdvantageEstimator, Against, EntropyKind, GateChoice, KlPlace, RatioLevel, Recipe, ShapingChoice,
+    SharpenChoice, TimeChoice,
 };
 use crate::Error;
 use crate::columns::{Column, Columns};
@@ -128,7 +128,7 @@ impl Recipe {
                     f(Need { column, stage, call, required: true, or: Some(or) });
                 };
                 let rewards = self.reward.components.is_some() || self.reward.clip.is_some();
-                if over_time.is_none() && estimator == Estimator::ReMax && !rewards {
+                if over_time.is_none() && estimator == AdvantageEstimator::ReMax && !rewards {
                     either("advantage", Column::rewards, Column::token_rewards);
                 }
                 if let Some(TimeChoice::OptimalTokenBaseline { .. }) = over_time {
@@ -151,27 +151,29 @@ impl Recipe {
         match self.advantage.over_time {
             None => {
                 match self.advantage.estimator {
-                    Estimator::ReinforcePlusPlus => say(stage, true, &[Column::token_rewards]),
-                    Estimator::ReMax => say(stage, true, &[Column::baseline]),
-                    Estimator::Gdpo => say(stage, true, &[Column::reward_components, Column::reward_weights]),
+                    AdvantageEstimator::ReinforcePlusPlus => say(stage, true, &[Column::token_rewards]),
+                    AdvantageEstimator::ReMax => say(stage, true, &[Column::baseline]),
+                    AdvantageEstimator::Gdpo => {
+                        say(stage, true, &[Column::reward_components, Column::reward_weights])
+                    }
                     _ if matches!(self.reward.shaping, Some(ShapingChoice::EvolRl { .. })) => {}
                     _ => say(stage, true, &[Column::rewards]),
                 }
                 match self.advantage.estimator {
-                    Estimator::ReinforcePlusPlus => {}
-                    Estimator::Tempo => {
+                    AdvantageEstimator::ReinforcePlusPlus => {}
+                    AdvantageEstimator::Tempo => {
                         say(stage, true, &[Column::tokens]);
                         say(stage, false, &[Column::valid, Column::outcome_weights]);
                     }
-                    Estimator::V05 => {
+                    AdvantageEstimator::V05 => {
                         say(stage, true, &[Column::baseline]);
                         say(stage, false, &[Column::valid]);
                     }
-                    Estimator::Vcpo => {
+                    AdvantageEstimator::Vcpo => {
                         say(stage, true, &[Column::baseline_weights]);
                         say(stage, false, &[Column::valid]);
                     }
-                    Estimator::RoleBaseline => {
+                    AdvantageEstimator::RoleBaseline => {
                         say(stage, true, &[Column::roles]);
                         say(stage, false, &[Column::role_values, Column::valid]);
                     }

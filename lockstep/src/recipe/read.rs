@@ -61,7 +61,7 @@ impl Recipe {
                 ensure!(value > 0.0, "kl.{name} is {value}: expected a positive number");
             }
         }
-        self.check_together()?;
+        self.check_conflicts()?;
         self.aggregation.check("aggregation")?;
         if let Some(entropy) = &self.entropy {
             ensure!(entropy.coef.is_finite(), "entropy.coef is {}: expected a finite number", entropy.coef);

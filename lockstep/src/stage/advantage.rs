@@ -5,7 +5,7 @@ use crate::ops::advantage::{Advantages, GroupParams, group_advantage_into};
 use crate::ops::tree::{Outcomes, TempoParams, tempo};
 use crate::ops::whiten::{WhitenParams, whiten, whiten_into};
 use crate::ops::{self, locate};
-use crate::recipe::{AdvantageChoice, Estimator, NanReward, Recipe, SingletonChoice, WhitenChoice};
+use crate::recipe::{AdvantageChoice, AdvantageEstimator, NanReward, Recipe, SingletonChoice, WhitenChoice};
 use crate::{Advantage, Batch, Credit, Device, Error};
 use lockstep_core::Error as Argument;
 use lockstep_core::advantage::{Baseline, Divisor, Scale, Singleton};
@@ -49,7 +49,7 @@ impl Recipe {
             return self.after_estimator(device, batch, input, &shaped, credit);
         }
         let own = match self.advantage.estimator {
-            Estimator::Reward => vec![0.0; batch.groups()],
+            AdvantageEstimator::Reward => vec![0.0; batch.groups()],
             _ => self.robust_baselines(batch, &seen)?,
         };
         let given = if own.is_empty() { input.columns.baseline } else { Some(&own[..]) };
@@ -210,30 +210,38 @@ impl AdvantageChoice {
         let by_std = |scale: Scale| if self.norm_by_std { scale } else { none };
         let (baseline, scale) = match self.estimator {
             // TEMPO's advantage is GRPO's except where responses diverge.
-            Estimator::Grpo | Estimator::Tempo => (Baseline::Mean, by_std(Scale::Std { ddof, eps })),
-            Estimator::GrpoBatch => (Baseline::Mean, by_std(Scale::Batch { ddof, eps })),
-            Estimator::GrpoLeaveOneOut => {
+            AdvantageEstimator::Grpo | AdvantageEstimator::Tempo => {
+                (Baseline::Mean, by_std(Scale::Std { ddof, eps }))
+            }
+            AdvantageEstimator::GrpoBatch => (Baseline::Mean, by_std(Scale::Batch { ddof, eps })),
+            AdvantageEstimator::GrpoLeaveOneOut => {
                 (Baseline::LeaveOneOut, by_std(Scale::LeaveOneOutStd { ddof, eps }))
             }
-            Estimator::Rloo => (Baseline::LeaveOneOut, none),
-            Estimator::Opo => (Baseline::Length, none),
-            Estimator::Gpg => (Baseline::Mean, Scale::Nonzero { norm: self.f_norm.unwrap_or(1.0) }),
-            Estimator::PassK => (Baseline::Second, by_std(Scale::Std { ddof, eps })),
-            Estimator::McGrpo => {
+            AdvantageEstimator::Rloo => (Baseline::LeaveOneOut, none),
+            AdvantageEstimator::Opo => (Baseline::Length, none),
+            AdvantageEstimator::Gpg => (Baseline::Mean, Scale::Nonzero { norm: self.f_norm.unwrap_or(1.0) }),
+            AdvantageEstimator::PassK => (Baseline::Second, by_std(Scale::Std { ddof, eps })),
+            AdvantageEstimator::McGrpo => {
                 (Baseline::Median, Scale::Mad { floor: self.mad_floor.unwrap_or(MAD_FLOOR) })
             }
-            Estimator::MaxRl => (Baseline::Mean, Scale::Mean),
-            Estimator::ReMax => (Baseline::Given, none),
-            Estimator::Vcpo if self.robust.is_some() => (Baseline::Given, by_std(Scale::Std { ddof, eps })),
-            Estimator::Vcpo => (Baseline::Weighted { eps: VCPO_EPS }, by_std(Scale::Std { ddof, eps })),
-            Estimator::ReinforcePlusPlus | Estimator::ReinforcePlusPlusBaseline => (Baseline::Mean, none),
-            Estimator::Reward | Estimator::RoleBaseline => (Baseline::Given, none),
-            Estimator::PassAtK => (Baseline::Mean, none),
-            Estimator::Gdpo if self.leave_one_out == Some(true) => {
+            AdvantageEstimator::MaxRl => (Baseline::Mean, Scale::Mean),
+            AdvantageEstimator::ReMax => (Baseline::Given, none),
+            AdvantageEstimator::Vcpo if self.robust.is_some() => {
+                (Baseline::Given, by_std(Scale::Std { ddof, eps }))
+            }
+            AdvantageEstimator::Vcpo => {
+                (Baseline::Weighted { eps: VCPO_EPS }, by_std(Scale::Std { ddof, eps }))
+            }
+            AdvantageEstimator::ReinforcePlusPlus | AdvantageEstimator::ReinforcePlusPlusBaseline => {
+                (Baseline::Mean, none)
+            }
+            AdvantageEstimator::Reward | AdvantageEstimator::RoleBaseline => (Baseline::Given, none),
+            AdvantageEstimator::PassAtK => (Baseline::Mean, none),
+            AdvantageEstimator::Gdpo if self.leave_one_out == Some(true) => {
                 (Baseline::LeaveOneOut, by_std(Scale::LeaveOneOutStd { ddof, eps }))
             }
-            Estimator::Gdpo => (Baseline::Mean, by_std(Scale::Std { ddof, eps })),
-            Estimator::V05 => {
+            AdvantageEstimator::Gdpo => (Baseline::Mean, by_std(Scale::Std { ddof, eps })),
+            AdvantageEstimator::V05 => {
                 let (tau2, laplace) = (self.tau2.unwrap_or(0.0), self.laplace.unwrap_or(false));
                 (Baseline::Shrunk { tau2, laplace }, none)
             }
@@ -252,7 +260,8 @@ impl AdvantageChoice {
 
     /// The whitening after the estimator, if any.
     pub(crate) fn whitening(&self) -> Option<WhitenParams> {
-        let reinforce = [Estimator::ReinforcePlusPlus, Estimator::ReinforcePlusPlusBaseline];
+        let reinforce =
+            [AdvantageEstimator::ReinforcePlusPlus, AdvantageEstimator::ReinforcePlusPlusBaseline];
         match self.whiten {
             Some(choice) => Some(choice.params()),
             None => reinforce.contains(&self.estimator).then_some(WhitenParams::VERL),

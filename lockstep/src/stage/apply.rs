@@ -14,7 +14,7 @@ use lockstep_core::aggregate::{PerRow, Weight};
 use lockstep_core::gate::Gate;
 use lockstep_core::num::Soft;
 use lockstep_core::policy_loss::{PolicyLoss, gmpo};
-use lockstep_core::ratio::{Guard, Level};
+use lockstep_core::ratio::{Guard, RatioGranularity};
 
 /// The number that verl adds to a sequence's length.
 const EPS_COUNT: f64 = 1e-8;
@@ -309,13 +309,15 @@ impl Recipe {
     }
 
     /// The level at which the ratio is computed.
-    pub fn level(&self) -> Level {
+    pub fn level(&self) -> RatioGranularity {
         match self.ratio.level {
-            RatioLevel::Token => Level::Token,
+            RatioLevel::Token => RatioGranularity::Token,
             RatioLevel::Given | RatioLevel::MinPrefix | RatioLevel::Product | RatioLevel::Segment => {
-                Level::Given
+                RatioGranularity::Given
             }
-            RatioLevel::Sequence => Level::Sequence { log_max: self.ratio.log_max.unwrap_or(f32::INFINITY) },
+            RatioLevel::Sequence => {
+                RatioGranularity::Sequence { log_max: self.ratio.log_max.unwrap_or(f32::INFINITY) }
+            }
         }
     }
 

@@ -9,7 +9,7 @@ use crate::recipe::{Against, GateChoice, RatioAdvantage, Recipe};
 use crate::{Advantage, Batch, Device, Error, Rollouts};
 use lockstep_core::Error as Argument;
 use lockstep_core::gate::{Divergence, PpoClip};
-use lockstep_core::kl::{Estimator, Kl};
+use lockstep_core::kl::{Kl, KlFormula};
 use lockstep_core::policy_loss::SequenceRule;
 use lockstep_core::select::Order;
 use std::borrow::Cow;
@@ -209,9 +209,9 @@ impl Recipe {
     /// one that implements its gate.
     pub(crate) fn composed_kl(&self) -> (Option<(Kl, f32)>, bool) {
         match self.gate {
-            GateChoice::KlCov { ppo_kl_coef, .. } => (Some((Kl::new(Estimator::Abs), ppo_kl_coef)), true),
+            GateChoice::KlCov { ppo_kl_coef, .. } => (Some((Kl::new(KlFormula::Abs), ppo_kl_coef)), true),
             // β/2·d² is k2 to the proximal policy.
-            GateChoice::Dro { beta } => (Some((Kl::new(Estimator::K2), beta)), true),
+            GateChoice::Dro { beta } => (Some((Kl::new(KlFormula::K2), beta)), true),
             // A weighted term is added after the fused op, which only measures it.
             _ if self.weighted_kl().is_some() => (self.kl_term().map(|(kl, _)| (kl.measured(), 0.0)), false),
             _ => (self.kl_term(), false),

@@ -8,7 +8,7 @@ use crate::recipe::{KlChoice, KlEstimator, KlPlace, Recipe};
 use crate::{Batch, Counts, Device, Error, Rollouts};
 use lockstep_core::Error as Argument;
 use lockstep_core::gate::remix::kl_convex_lambda;
-use lockstep_core::kl::{Estimator, Kl};
+use lockstep_core::kl::{Kl, KlFormula};
 
 impl Recipe {
     /// The KL estimator and its coefficient, if the loss has a KL term.
@@ -88,11 +88,11 @@ impl KlChoice {
     /// The estimator with its clamps.
     fn kl(&self) -> Kl {
         let (estimator, guarded) = match self.estimator {
-            KlEstimator::K1 => (Estimator::K1, false),
-            KlEstimator::Abs => (Estimator::Abs, false),
-            KlEstimator::K2 => (Estimator::K2, false),
-            KlEstimator::K3 => (Estimator::K3, false),
-            KlEstimator::LowVarKl => (Estimator::K3, true),
+            KlEstimator::K1 => (KlFormula::K1, false),
+            KlEstimator::Abs => (KlFormula::Abs, false),
+            KlEstimator::K2 => (KlFormula::K2, false),
+            KlEstimator::K3 => (KlFormula::K3, false),
+            KlEstimator::LowVarKl => (KlFormula::K3, true),
         };
         let own = if guarded { Kl::guarded(estimator) } else { Kl::new(estimator) };
         Kl {

@@ -17,7 +17,7 @@ mod value;
 use crate::ops::correction::Denominator;
 use crate::ops::{log_ratio_scan, mask_sequences};
 use crate::plan::Calls;
-use crate::recipe::{Call, Estimator, RatioLevel, Recipe, Reduction};
+use crate::recipe::{AdvantageEstimator, Call, RatioLevel, Recipe, Reduction};
 use crate::{CorrectionReport, Credit, Device, Error, Loss, Outputs, PolicyInput, Rollouts};
 pub(crate) use advantage::PASS_AT_K;
 use advantage::Rewards;
@@ -101,11 +101,11 @@ impl Recipe {
                 *credit =
                     self.advantages_over_time(device, &of_tokens, rollouts, token_rewards, ratio, choice)?;
             }
-            (None, Estimator::ReinforcePlusPlus) => {
+            (None, AdvantageEstimator::ReinforcePlusPlus) => {
                 *credit =
                     self.token_advantages(device, &of_tokens, needed(token_rewards, "token_rewards")?)?;
             }
-            (None, Estimator::ReMax) if rollouts.rewards.is_none() => {
+            (None, AdvantageEstimator::ReMax) if rollouts.rewards.is_none() => {
                 let rewards = needed(token_rewards, "token_rewards")?;
                 *credit = self.remax_advantages(
                     device,
@@ -128,7 +128,7 @@ impl Recipe {
                 let valid = valid(rollouts.valid, correction.as_ref().map(|c| &c.kept[..]));
                 let input = Rewards { rewards, valid: valid.as_deref(), columns: rollouts };
                 match estimator {
-                    Estimator::Tempo => *credit = self.tree_advantages(device, &batch, &input)?,
+                    AdvantageEstimator::Tempo => *credit = self.tree_advantages(device, &batch, &input)?,
                     _ => self.outcome_advantages(device, (&batch, &of_tokens), &input, credit)?,
                 }
             }

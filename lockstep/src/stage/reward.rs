@@ -9,8 +9,8 @@ use crate::ops::sharpen::{EntropyOf, SharpenParams, entropy_bonus, sequence_logp
 use crate::ops::turns::spread;
 use crate::ops::{combine, filtration, gdpo, pass_at_k, role_baseline, sample_weights};
 use crate::recipe::{
-    ComponentsChoice, EntropyBonusChoice, EntropyKind, Estimator, FilterChoice, NanReward, OverlongChoice,
-    Recipe, RewardChoice, RoleOrder, ShapingChoice, SharpenChoice, ensure,
+    AdvantageEstimator, ComponentsChoice, EntropyBonusChoice, EntropyKind, FilterChoice, NanReward,
+    OverlongChoice, Recipe, RewardChoice, RoleOrder, ShapingChoice, SharpenChoice, ensure,
 };
 use crate::{Advantage, Batch, Credit, Device, Error, Rollouts};
 use lockstep_core::Error as Argument;
@@ -237,21 +237,21 @@ impl Recipe {
     ) -> Result<bool, Error> {
         let (choice, columns) = (&self.advantage, input.columns);
         match choice.estimator {
-            Estimator::PassAtK => {
+            AdvantageEstimator::PassAtK => {
                 let k = choice.k.unwrap_or(super::advantage::PASS_AT_K);
                 let threshold = self.reward.threshold;
                 let passed = pass_at_k(device, batch, input.rewards, input.valid, k, threshold)?;
                 (out.advantage, out.groups.mean) = (passed.advantage, passed.pass_at_k);
                 out.groups.counted = passed.counted;
             }
-            Estimator::Gdpo => {
+            AdvantageEstimator::Gdpo => {
                 let components = needed(columns.reward_components, "reward_components")?;
                 let weights = needed(columns.reward_weights, "reward_weights")?;
                 let params = choice.whitening().unwrap_or(crate::ops::whiten::WhitenParams::VERL);
                 let counted = without_invalid(components, input.valid);
                 out.advantage = gdpo(device, batch, &counted, weights, &choice.group_params(), &params)?;
             }
-            Estimator::RoleBaseline => {
+            AdvantageEstimator::RoleBaseline => {
                 let roles = needed(columns.roles, "roles")?;
                 let start: Vec<f64>;
                 let state = match columns.role_values {

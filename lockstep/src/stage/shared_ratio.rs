@@ -8,7 +8,7 @@ use crate::ops::{kl, locate, log_ratio_scan};
 use crate::recipe::{EmptySequence, RatioGradient, RatioLevel, Recipe};
 use crate::{Advantage, Batch, Counts, Device, Error};
 use lockstep_core::aggregate::Weight;
-use lockstep_core::kl::{Estimator, Kl};
+use lockstep_core::kl::{Kl, KlFormula};
 use lockstep_core::num::{self, Soft};
 use lockstep_core::ratio::ScanKind;
 
@@ -54,7 +54,7 @@ impl Recipe {
         out: &mut PolicyOutput,
     ) -> Result<(), Error> {
         let mut values = kl(device, batch, input.logp, logp_ref, &estimator)?;
-        let is_k3 = estimator.estimator == Estimator::K3 && !estimator.straight_through;
+        let is_k3 = estimator.estimator == KlFormula::K3 && !estimator.straight_through;
         let kind = if self.ratio.level == RatioLevel::Product { ScanKind::Sum } else { ScanKind::Mean };
         let log_ratios = log_ratio_scan(device, batch, input.logp, input.logp_old, kind, false)?;
         for row in 0..batch.sequences() {

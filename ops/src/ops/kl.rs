@@ -27,9 +27,9 @@ pub struct KlOutput {
 /// overflows (choose a guard).
 ///
 /// ```
-/// use lockstep_ops::{Batch, Device, core::kl::{Estimator, Kl}, ops::kl};
+/// use lockstep_ops::{Batch, Device, core::kl::{KlFormula, Kl}, ops::kl};
 /// let batch = Batch::new(&[0, 2], &[0, 1], None)?;
-/// let out = kl(&Device::cpu(), &batch, &[-1.5, -0.5], &[-1.0, -0.5], &Kl::new(Estimator::K3))?;
+/// let out = kl(&Device::cpu(), &batch, &[-1.5, -0.5], &[-1.0, -0.5], &Kl::new(KlFormula::K3))?;
 /// assert!((out.kl[0] - 0.148721).abs() < 1e-6 && (out.gradient[0] + 0.648721).abs() < 1e-6);
 /// assert_eq!((out.kl[1], out.gradient[1]), (0.0, 0.0));
 /// # Ok::<(), lockstep_ops::Error>(())

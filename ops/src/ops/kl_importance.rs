@@ -29,13 +29,13 @@ pub struct ThreePolicies<'a> {
 /// overflows (choose guards).
 ///
 /// ```
-/// use lockstep_ops::core::{kl::{Estimator, Kl}, ratio::Guard};
+/// use lockstep_ops::core::{kl::{KlFormula, Kl}, ratio::Guard};
 /// use lockstep_ops::ops::kl_importance::{ThreePolicies, kl_importance};
 /// use lockstep_ops::{Batch, Device};
 /// let batch = Batch::new(&[0, 1], &[0, 1], None)?;
 /// // u = 0.5, r = e⁰·⁵ = 1.648721: through r, the gradient of r·k3 is r·(logp − logp_ref).
 /// let policies = ThreePolicies { logp: &[-1.5], logp_old: &[-2.0], logp_ref: &[-1.0] };
-/// let (k3, none) = (Kl::new(Estimator::K3), Guard::NONE);
+/// let (k3, none) = (Kl::new(KlFormula::K3), Guard::NONE);
 /// let out = kl_importance(&Device::cpu(), &batch, &policies, &k3, none, true)?;
 /// assert!((out.kl[0] - 1.648721 * 0.148721).abs() < 1e-6);
 /// assert!((out.gradient[0] + 1.648721 * 0.5).abs() < 1e-6);
@@ -107,9 +107,9 @@ pub fn kl_importance_into(
 /// Errors: lengths that disagree; a live reward (index) or β that is not finite; those of [`kl`].
 ///
 /// ```
-/// use lockstep_ops::{Batch, Device, core::kl::{Estimator, Kl}, ops::kl_importance::kl_in_reward};
+/// use lockstep_ops::{Batch, Device, core::kl::{KlFormula, Kl}, ops::kl_importance::kl_in_reward};
 /// let batch = Batch::new(&[0, 3], &[0, 1], Some(&[1, 0, 1]))?;
-/// let (rewards, k1) = ([0.0, f32::NAN, 1.0], Kl::new(Estimator::K1));
+/// let (rewards, k1) = ([0.0, f32::NAN, 1.0], Kl::new(KlFormula::K1));
 /// let out = kl_in_reward(&Device::cpu(), &batch, &rewards, &[-1.0; 3], &[-1.5, -9.0, -0.5], &k1, 0.5)?;
 /// assert_eq!(out, [-0.25, 0.0, 1.25]);
 /// # Ok::<(), lockstep_ops::Error>(())

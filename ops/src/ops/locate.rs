@@ -2,39 +2,14 @@
 
 use crate::{Batch, Error};
 use lockstep_core::Error as Argument;
+pub(crate) use lockstep_core::check::Domain;
 use lockstep_core::ragged::{Mask, Offsets, flag};
-
-/// The domain of a per-token array's values.
-#[derive(Clone, Copy)]
-pub enum Domain {
-    LogProbability,
-    Weight,
-    Finite,
-}
 
 /// A per-token array and its domain.
 pub(crate) struct Checked<'a> {
     pub(crate) name: &'static str,
     pub(crate) domain: Domain,
     pub(crate) values: &'a [f32],
-}
-
-impl Domain {
-    fn expected(self) -> &'static str {
-        match self {
-            Domain::LogProbability => "a finite log-probability (at most 0)",
-            Domain::Weight => "a finite weight of at least 0",
-            Domain::Finite => "a finite number",
-        }
-    }
-
-    fn holds(self, x: f32) -> bool {
-        match self {
-            Domain::LogProbability => flag::logp(x) <= flag::LIMIT,
-            Domain::Weight => flag::weight(x) <= flag::LIMIT,
-            Domain::Finite => flag::finite(x) <= flag::LIMIT,
-        }
-    }
 }
 
 /// The error of the first row with an alarm, if any: its first live token with a bad argument, else its first

@@ -20,7 +20,7 @@ use lockstep_core::gate::Gate;
 use lockstep_core::kl::Kl;
 use lockstep_core::policy_loss::{KlTerm, LossOut, MetricsOut, PolicyLoss, sum};
 use lockstep_core::ragged::{In, Out, flag};
-use lockstep_core::ratio::{Guard, Level};
+use lockstep_core::ratio::{Guard, RatioGranularity};
 
 /// Advantages, which are constants in differentiation.
 #[derive(Clone, Copy, Debug)]
@@ -61,7 +61,7 @@ pub struct PolicyInput<'a> {
     /// Second input of a gate besides `logp_old`, `[N]`: log-probabilities of the sampler (MiniRL, DPPO) or
     /// of the latest policy (ReMix), or divergences. Required, and allowed, only with such a gate.
     pub logp_second: Option<&'a [f32]>,
-    /// Log-ratios computed elsewhere, `[N]`; required, and allowed, only at [`Level::Given`].
+    /// Log-ratios computed elsewhere, `[N]`; required, and allowed, only at [`RatioGranularity::Given`].
     pub log_ratio: Option<&'a [f32]>,
     /// Log-probabilities of the frozen reference, `[N]`; required, and allowed, only with a KL term.
     pub logp_ref: Option<&'a [f32]>,
@@ -197,7 +197,7 @@ pub struct PolicyParams<G> {
     /// Gate.
     pub gate: G,
     /// Level at which the ratio is computed.
-    pub level: Level,
+    pub level: RatioGranularity,
     /// Guard of the token log-ratio.
     pub guard: Guard,
     /// KL term and its coefficient β.
@@ -240,7 +240,7 @@ where
                         the divergences";
         return Err(Argument::Combination { argument: "logp_second", expected }.into());
     }
-    if (params.level == Level::Given) != input.log_ratio.is_some() {
+    if (params.level == RatioGranularity::Given) != input.log_ratio.is_some() {
         let expected = "log-ratios come with ratio.level given, and only with it";
         return Err(Argument::Combination { argument: "log_ratio", expected }.into());
     }

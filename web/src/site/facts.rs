@@ -1,7 +1,7 @@
 //! What the pages say of a recipe.
 
 use crate::Error;
-use lockstep::recipe::{Entry, RatioLevel, entries};
+use lockstep::recipe::{NamedRecipe, RatioLevel, entries};
 use lockstep::{Call, Column, Device, Duty, Recipe};
 use lockstep_catalogue::Stage;
 use serde::Serialize;
@@ -70,7 +70,7 @@ pub(super) fn all() -> Result<Vec<Facts>, Error> {
     entries().iter().map(of).collect()
 }
 
-fn of(entry: &Entry) -> Result<Facts, Error> {
+fn of(entry: &NamedRecipe) -> Result<Facts, Error> {
     let recipe = Recipe::named(&entry.name)?;
     let values = serde_json::to_value(&recipe)?;
     let text = |stage: &str, key: &str| values[stage][key].as_str().unwrap_or_default().to_owned();

@@ -8,7 +8,9 @@ use std::collections::BTreeSet;
 pub(super) struct Site<'a> {
     pub(super) facts: &'a [Facts],
     /// Scripts that the module is in.
-    pub(super) parts: usize,
+    pub(super) module: String,
+    /// Scripts that the launches of the corpus are in.
+    pub(super) launches: String,
 }
 
 /// Where a page may read from: scripts and styles beside it. There is no address that it may send to.
@@ -33,10 +35,9 @@ impl Site<'_> {
 
     /// A page: `root` leads from it to the site's folder.
     pub(super) fn page(&self, title: &str, file: &str, root: &str, content: Markup) -> Markup {
-        let parts: Vec<String> = (0..self.parts).map(|part| format!("module{part}.js")).collect();
         html! {
             (DOCTYPE)
-            html lang="en" data-root=(root) data-parts=(parts.join(" ")) {
+            html lang="en" data-root=(root) data-module=(self.module) data-launches=(self.launches) {
                 head {
                     meta charset="utf-8";
                     meta name="viewport" content="width=device-width, initial-scale=1";

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 /// An advantage estimator; formulas: [`lockstep_core::advantage::baseline`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Estimator {
+pub enum AdvantageEstimator {
     /// Group mean and standard deviation: GRPO, and Dr.GRPO without the division.
     #[default]
     Grpo,
@@ -115,7 +115,7 @@ pub enum NanReward {
 pub struct AdvantageChoice {
     /// Estimator; `kind` is another name of this key.
     #[serde(alias = "kind")]
-    pub estimator: Estimator,
+    pub estimator: AdvantageEstimator,
     /// Whether to divide by the standard deviation: for `grpo`, `grpo_batch`, `grpo_leave_one_out`, `pass_k`,
     /// `vcpo`.
     pub norm_by_std: bool,
@@ -192,7 +192,7 @@ pub struct AdvantageChoice {
 impl Default for AdvantageChoice {
     fn default() -> Self {
         AdvantageChoice {
-            estimator: Estimator::Grpo,
+            estimator: AdvantageEstimator::Grpo,
             norm_by_std: true,
             ddof: 1,
             eps: 1e-6,

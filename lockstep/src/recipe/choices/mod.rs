@@ -19,7 +19,9 @@ pub use lockstep_schedule::filtration::Filtration;
 pub use lockstep_schedule::sample_weights::SampleWeights;
 
 pub use crate::ops::turns::NormSet;
-pub use advantage::{AdvantageChoice, Estimator, NanReward, RobustChoice, SingletonChoice, WhitenChoice};
+pub use advantage::{
+    AdvantageChoice, AdvantageEstimator, NanReward, RobustChoice, SingletonChoice, WhitenChoice,
+};
 pub use aggregation::{Aggregation, AggregationMode, CountedSequences, EmptySequence, Horizon, LengthGuard};
 pub use correction::{CorrectionChoice, NanRollout, RejectChoice};
 pub use gate::{GateChoice, GmpoBounds};

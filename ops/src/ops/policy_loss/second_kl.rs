@@ -10,7 +10,7 @@ use lockstep_core::aggregate::Weight;
 use lockstep_core::gate::Reinforce;
 use lockstep_core::kl::Kl;
 use lockstep_core::ragged::{In, Out};
-use lockstep_core::ratio::{Guard, Level};
+use lockstep_core::ratio::{Guard, RatioGranularity};
 
 /// Adds W·coef·kl(logp, logp_ref) to a loss and its coefficients: to `coef`, and to `token_loss`, `row_loss`
 /// and `loss` if `out` has them. `out` must be of the same batch and `logp`. The metrics stay those of the
@@ -37,7 +37,7 @@ pub fn add_kl(
     let none = vec![0.0; batch.sequences()];
     let params = PolicyParams {
         gate: Reinforce,
-        level: Level::Token,
+        level: RatioGranularity::Token,
         guard: Guard::NONE,
         kl: Some((kl, coef)),
         kl_weighted: false,
@@ -94,7 +94,7 @@ pub fn add_kl_values(
     // W of a row multiplies −A, so the gradients are passed as advantages and the scale is negated.
     let params = PolicyParams {
         gate: Reinforce,
-        level: Level::Token,
+        level: RatioGranularity::Token,
         guard: Guard::NONE,
         kl: None,
         kl_weighted: false,

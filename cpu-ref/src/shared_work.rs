@@ -10,7 +10,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 /// Calls `step` until it returns false, on the calling thread and on those of `pool`, on at most `tasks`
 /// threads. Returns when no thread is inside `step` and none can enter. Resumes a panic of another thread.
-pub(crate) fn together(pool: &rayon::ThreadPool, tasks: usize, step: &(dyn Fn() -> bool + Sync)) {
+pub(crate) fn share(pool: &rayon::ThreadPool, tasks: usize, step: &(dyn Fn() -> bool + Sync)) {
     let others = pool.current_num_threads().min(tasks.saturating_sub(1));
     let door = Arc::new(Door::default());
     let work = Work::of(step);
@@ -126,7 +126,7 @@ mod tests {
         });
         // The only other thread is busy until `free` is dropped.
         let steps = AtomicUsize::new(0);
-        together(&pool, 2, &|| steps.fetch_add(1, Ordering::Relaxed) < 9);
+        share(&pool, 2, &|| steps.fetch_add(1, Ordering::Relaxed) < 9);
         assert_eq!(steps.load(Ordering::Relaxed), 10);
         drop(free);
         // The work it was spawned for is gone: it finds the door shut.
@@ -148,7 +148,7 @@ mod tests {
                 assert!(on_caller != planted_on_caller, "planted");
                 false
             };
-            assert!(catch_unwind(AssertUnwindSafe(|| together(&pool, 2, &step))).is_err());
+            assert!(catch_unwind(AssertUnwindSafe(|| share(&pool, 2, &step))).is_err());
         }
     }
 }

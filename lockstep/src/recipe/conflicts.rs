@@ -2,9 +2,9 @@
 //! docs/combinations.md shows it.
 
 use super::{
-    Against, AggregationMode, CountedSequences, CountsOf, Denominator, EmptySequence, EntropyTokens,
-    Estimator, GateChoice, KlPlace, KlRatio, KlWeighting, RatioGradient, RatioLevel, Recipe, ShapingChoice,
-    SingletonChoice, TimeChoice, WeightLevel, WeightRule,
+    AdvantageEstimator, Against, AggregationMode, CountedSequences, CountsOf, Denominator, EmptySequence,
+    EntropyTokens, GateChoice, KlPlace, KlRatio, KlWeighting, RatioGradient, RatioLevel, Recipe,
+    ShapingChoice, SingletonChoice, TimeChoice, WeightLevel, WeightRule,
 };
 use crate::Error;
 
@@ -117,14 +117,14 @@ rules![
             && !matches!(r.advantage.over_time,
                 None | Some(TimeChoice::UiS1 { .. } | TimeChoice::SignedReturn { .. }))),
     rule("reward.components or reward.clip", "advantage.estimator reinforce_plus_plus", NO_REWARDS,
-        |r| own_rewards(r) && r.advantage.estimator == Estimator::ReinforcePlusPlus),
+        |r| own_rewards(r) && r.advantage.estimator == AdvantageEstimator::ReinforcePlusPlus),
     rule("reward.components or reward.clip", "advantage.estimator gdpo", "it takes each component by itself",
-        |r| own_rewards(r) && r.advantage.estimator == Estimator::Gdpo),
+        |r| own_rewards(r) && gdpo(r)),
     rule("reward.components or reward.clip", "reward.shaping evol_rl", "it makes rewards of its own",
         |r| own_rewards(r) && matches!(r.reward.shaping, Some(ShapingChoice::EvolRl { .. }))),
     rule("advantage.singleton leave_out", "advantage.estimator gdpo",
         "a group of one counts as 0 in its batch step: use zero",
-        |r| r.advantage.singleton == SingletonChoice::LeaveOut && r.advantage.estimator == Estimator::Gdpo),
+        |r| r.advantage.singleton == SingletonChoice::LeaveOut && gdpo(r)),
     rule("kl.place reward", "kl.importance_weighted",
         "no gradient flows through a reward: the policy that sampled is its own",
         |r| in_reward(r) && r.kl.is_some_and(|kl| kl.importance_weighted != KlWeighting::None)),
@@ -177,7 +177,7 @@ rules![
     rule("advantage.estimator reinforce_plus_plus or tempo", "reward.entropy", NO_STAGE,
         |r| own_call(r, false) && r.reward.entropy.is_some()),
     rule("advantage.estimator pass_at_k, gdpo or role_baseline", "reward.group_factor_cap", NO_DEVIATION,
-        |r| (apart(r) || r.advantage.estimator == Estimator::Gdpo) && r.reward.group_factor_cap.is_some()),
+        |r| (apart(r) || gdpo(r)) && r.reward.group_factor_cap.is_some()),
     rule("advantage.estimator pass_at_k or role_baseline", "advantage.whiten", UNUSED,
         |r| apart(r) && r.advantage.whiten.is_some()),
     rule("advantage.estimator pass_at_k or role_baseline", "advantage.limit", UNUSED,
@@ -227,7 +227,7 @@ fn by_sequence(r: &Recipe) -> bool {
 
 /// Whether the estimator has an advantage per token.
 fn token_estimator(r: &Recipe) -> bool {
-    matches!(r.advantage.estimator, Estimator::ReinforcePlusPlus | Estimator::Tempo)
+    matches!(r.advantage.estimator, AdvantageEstimator::ReinforcePlusPlus | AdvantageEstimator::Tempo)
 }
 
 /// Whether the advantages are those of [`over_time`](super::TimeChoice), or of an estimator per token.
@@ -240,8 +240,12 @@ fn signed(r: &Recipe) -> bool {
 }
 
 /// Whether the estimator is not a call of the group op.
+fn gdpo(r: &Recipe) -> bool {
+    r.advantage.estimator == AdvantageEstimator::Gdpo
+}
+
 fn apart(r: &Recipe) -> bool {
-    matches!(r.advantage.estimator, Estimator::PassAtK | Estimator::RoleBaseline)
+    matches!(r.advantage.estimator, AdvantageEstimator::PassAtK | AdvantageEstimator::RoleBaseline)
 }
 
 fn rejects_tokens_by_weight(r: &Recipe) -> bool {
@@ -252,7 +256,7 @@ fn rejects_tokens_by_weight(r: &Recipe) -> bool {
 
 impl Recipe {
     /// Errors with the first pair of choices that cannot be combined, by its keys.
-    pub(super) fn check_together(&self) -> Result<(), Error> {
+    pub(super) fn check_conflicts(&self) -> Result<(), Error> {
         if one_holds(self)
             && let Some(Rule { left, right, why, .. }) = RULES.iter().find(|rule| (rule.holds)(self))
         {

@@ -137,7 +137,7 @@ fn quarters(a: __m512, b: __m512, c: __m512, d: __m512) -> [__m512; 4] {
 /// Transposes sixteen vectors: the i-th result holds the i-th number of each.
 #[inline]
 #[target_feature(enable = "avx512f")]
-pub(crate) fn turned(x: [__m512; 16]) -> [__m512; 16] {
+pub(crate) fn transposed(x: [__m512; 16]) -> [__m512; 16] {
     let a = quarters(x[0], x[1], x[2], x[3]);
     let b = quarters(x[4], x[5], x[6], x[7]);
     let c = quarters(x[8], x[9], x[10], x[11]);

@@ -4,8 +4,8 @@ use clap::{Parser, Subcommand};
 
 use crate::explain::ExplainArgs;
 use crate::list::ListArgs;
-use crate::routing::StudyArgs;
 use crate::score::ScoreArgs;
+use crate::study::StudyArgs;
 use crate::synthesize::RolloutsArgs;
 use crate::train::TrainArgs;
 use crate::tree::TreeArgs;
@@ -42,8 +42,8 @@ pub enum Command {
     /// List every algorithm: choices, source, confidence, what it is checked against, cost; or only the
     /// names, or the columns
     List(ListArgs),
-    /// Compare routing-replay modes: no replay, R2 and R3 from the same warm starts, over several seeds
-    Routing(StudyArgs),
+    /// Run experiments on the claims of papers: arms from the same warm starts, over several seeds
+    Study(StudyArgs),
     /// Draw the prefix tree of a group of rollouts with its values
     Tree(TreeArgs),
 }

@@ -40,6 +40,8 @@ pub mod routing;
 #[cfg(feature = "model")]
 pub mod score;
 #[cfg(feature = "model")]
+pub mod study;
+#[cfg(feature = "model")]
 pub mod synthesize;
 #[cfg(feature = "model")]
 pub mod tensors;

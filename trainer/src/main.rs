@@ -8,7 +8,7 @@ use anyhow::Result;
 use clap::Parser;
 use lockstep_trainer::cli::{Cli, Command};
 use lockstep_trainer::train::TrainArgs;
-use lockstep_trainer::{devices, explain, list, routing, score, synthesize, threads, train, tree, verify};
+use lockstep_trainer::{devices, explain, list, score, study, synthesize, threads, train, tree, verify};
 
 /// Exit code for any bad input; clap uses the same code for a bad command line.
 const BAD_INPUT: u8 = 2;
@@ -33,12 +33,15 @@ fn message(error: &anyhow::Error) -> String {
     parts.join(": ")
 }
 
+fn finished(finished: bool) -> ExitCode {
+    if finished { ExitCode::SUCCESS } else { ExitCode::from(INTERRUPTED) }
+}
+
 fn run(command: Command) -> Result<ExitCode> {
     match command {
         Command::Train(args) => {
             threads::quiet_candle()?;
-            let finished = train::train(&args)?;
-            Ok(if finished { ExitCode::SUCCESS } else { ExitCode::from(INTERRUPTED) })
+            Ok(finished(train::train(&args)?))
         }
         Command::Score(args) => {
             let (summary, warnings) = score::score(&args)?;
@@ -56,10 +59,9 @@ fn run(command: Command) -> Result<ExitCode> {
             let _ = writeln!(std::io::stdout(), "{}", synthesize::write(&args)?);
             Ok(ExitCode::SUCCESS)
         }
-        Command::Routing(args) => {
+        Command::Study(args) => {
             threads::quiet_candle()?;
-            routing::study(&args)?;
-            Ok(ExitCode::SUCCESS)
+            Ok(finished(study::study(&args)?))
         }
         Command::Devices => {
             let _ = write!(std::io::stdout(), "{}", devices::list());

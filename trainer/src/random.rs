@@ -23,6 +23,8 @@ pub enum Phase {
     WarmCheck = 7,
     /// A recipe's own random choices.
     Recipe = 8,
+    /// Tokens sampled for pass@k at the end of a run.
+    PassAtK = 9,
 }
 
 /// One stream of random numbers.

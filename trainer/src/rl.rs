@@ -12,7 +12,10 @@ use lockstep::ops::optimal_token_baseline::Score;
 use lockstep::ops::staleness::Staleness;
 use lockstep::ops::vcpo::{SequenceScore, VcpoWeights, vcpo_weights};
 use lockstep::recipe::Duty;
-use lockstep::{Call, Column, Columns, Credit, Device, Loss, Outputs, RatioStats, Recipe, RolloutsBuf, ops};
+use lockstep::{
+    Batch, Call, Column, Columns, Credit, Device, Loss, Outputs, RatioStats, Recipe, RolloutsBuf, ops,
+};
+use toml::{Table, Value};
 
 /// A recipe and the device it runs on.
 pub struct Algorithm {
@@ -44,6 +47,25 @@ pub fn recipe_toml(name_or_file: &str) -> Result<String> {
         recipe.value = Recipe::named("ppo_critic")?.value;
     }
     Ok(recipe.to_toml()?)
+}
+
+/// A recipe with other choices, both in TOML.
+pub fn with_choices(recipe: &str, choices: &str) -> Result<String> {
+    let mut table: Table = recipe.parse().context("the recipe")?;
+    let choices: Table = choices.parse().with_context(|| format!("--choices '{choices}'"))?;
+    replace(&mut table, choices);
+    Ok(Recipe::from_toml(&table.to_string()).context("--choices")?.to_toml()?)
+}
+
+/// Replaces values key by key. A table of another `kind`, and one under which nothing is, is replaced whole.
+fn replace(table: &mut Table, by: Table) {
+    for (key, value) in by {
+        match (table.get_mut(&key), value) {
+            (Some(Value::Table(own)), Value::Table(by)) if !by.contains_key("kind") => replace(own, by),
+            (_, Value::String(none)) if none == "none" => _ = table.remove(&key),
+            (_, value) => _ = table.insert(key, value),
+        }
+    }
 }
 
 impl Algorithm {
@@ -93,6 +115,15 @@ impl Algorithm {
     /// Computes only the gradients of the second call: dL/dlogp, and dL/dentropy if there is an entropy term.
     pub fn gradients(&self, rollouts: &RolloutsBuf, credit: &Credit, out: &mut Loss) -> Result<()> {
         Ok(self.recipe.loss_into(&self.device, &rollouts.view(), credit, Outputs::COEF, out)?)
+    }
+
+    /// The unbiased estimate of pass@k, mean over groups of `group` rewards each.
+    pub fn pass_at_k(&self, rewards: &[f32], group: usize, k: u32) -> Result<f64> {
+        let tokens: Vec<u32> = (0..=rewards.len() as u32).collect();
+        let groups: Vec<u32> = tokens.iter().copied().step_by(group).collect();
+        let batch = Batch::new(&tokens, &groups, None)?;
+        let each = ops::pass_at_k(&self.device, &batch, rewards, None, k, 0.5)?.pass_at_k;
+        Ok(each.iter().map(|pass| f64::from(*pass)).sum::<f64>() / each.len() as f64)
     }
 
     /// How far the sampling policy is from the same policy as the trainer computes it.
@@ -168,6 +199,35 @@ pub fn column<T>(values: &Option<Vec<T>>, column: Column) -> Result<&[T]> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn choices_replace_those_of_the_recipe() {
+        let of = |name: &str| Recipe::named(name).unwrap();
+        let chosen = |name: &str, choices: &str| {
+            with_choices(&of(name).to_toml().unwrap(), choices).map(|toml| Recipe::from_toml(&toml).unwrap())
+        };
+        let dapo = chosen("grpo", "gate.clip_ratio_c = 3.0\ngate.clip_ratio_high = 0.28").unwrap();
+        assert_eq!(dapo.gate, of("dapo").gate);
+        assert_eq!(dapo.aggregation, of("grpo").aggregation);
+        assert_eq!(
+            chosen("dapo", "gate = { kind = \"sapo\", tau_pos = 1.0, tau_neg = 1.05 }").unwrap().gate,
+            of("sapo").gate
+        );
+        assert_eq!(chosen("vcpo_full", "correction = \"none\"").unwrap().correction, None);
+        assert!(format!("{:#}", chosen("grpo", "gate.speed = 1").unwrap_err()).contains("speed"));
+        assert!(format!("{:#}", chosen("grpo", "gate").unwrap_err()).contains("--choices 'gate'"));
+    }
+
+    /// 2 of 8 right: pass@4 is 1 − C(6, 4) / C(8, 4) = 11/14; a group with none right has 0.
+    #[test]
+    fn pass_at_k_is_unbiased() {
+        let algorithm = Algorithm::new(&Recipe::named("grpo").unwrap().to_toml().unwrap(), "cpu").unwrap();
+        let mut rewards = [0.0; 16];
+        (rewards[1], rewards[6]) = (1.0, 1.0);
+        let pass = |k| algorithm.pass_at_k(&rewards, 8, k).unwrap();
+        assert!((pass(4) - 0.5 * 11.0 / 14.0).abs() < 1e-7);
+        assert!((pass(1) - 0.125).abs() < 1e-7);
+    }
 
     #[test]
     fn a_correction_is_never_ignored() {

@@ -100,8 +100,9 @@ fn train_refuses() {
         (&["train", "--async", "sync", "--tail", "nan"], &["--tail is NaN"]),
         (&["train", "--async", "sync", "--train-time", "inf"], &["--train-time is inf"]),
         (&["train", "--async", "areal", "--routing", "r3"], &["--async with --routing"]),
-        (&["routing", "--experts", "2", "--top-k", "3"], &["--experts is 2"]),
-        (&["routing", "--out", "/proc/run"], &["/proc/run"]),
+        (&["train", "--choices", "gate.kind = \"pp\""], &["pp"]),
+        (&["train", "--choices", "gate.clip_ratio_high = "], &["--choices"]),
+        (&["study", "R3", "--out", "/proc/run"], &["/proc/run"]),
         (&["fly"], &["fly"]),
     ] {
         let message = refused(at, arguments);

@@ -73,7 +73,7 @@ fn a_run_folder_has_one_process() {
     let held = fs::File::create(at.join("new/.lock")).unwrap();
     held.lock().unwrap();
     fs::write(at.join("new/.lock"), "4711\n").unwrap();
-    for command in [format!("train {TINY} --out new"), "routing --out new".to_owned()] {
+    for command in [format!("train {TINY} --out new"), "study R3 --out new".to_owned()] {
         let message = refused(&command, &lockstep(at, &command).output().unwrap());
         assert!(message.contains("new is in use by another process (id 4711)"), "{message}");
     }
@@ -147,9 +147,9 @@ fn only_regular_files_are_replaced() {
             refuse(&format!("train --resume {folder}"), &at.join(&folder).join(name), expected);
         }
         fs::create_dir(at.join(format!("study-{number}"))).unwrap();
-        let lines = at.join(format!("study-{number}/routing.jsonl"));
+        let lines = at.join(format!("study-{number}/study.json"));
         make(&lines);
-        refuse(&format!("routing --out study-{number}"), &lines, kind_is);
+        refuse(&format!("study R3 --out study-{number}"), &lines, kind_is);
         assert_eq!(fs::read(place.join("kept")).unwrap(), b"kept");
     }
 }

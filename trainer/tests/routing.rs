@@ -306,24 +306,3 @@ fn runs_with_replay_resume_and_report() {
     assert_eq!((trace.layers(), trace.top_k(), trace.experts()), (1, 2, 8));
     assert!(trace.tokens() > 0);
 }
-
-/// `lockstep routing` writes its page, its numbers and its table.
-#[test]
-fn the_study_writes_a_report() {
-    let root = tempfile::tempdir().unwrap();
-    lockstep(
-        root.path(),
-        "routing --seeds 1 --steps 2 --task addition:1 --warm-steps 1 --prompts 4 --keep 4 --minibatches 2 \
-         --measure 4 --layers 1 --width 16 --out study",
-    );
-    let page = std::fs::read_to_string(root.path().join("study/routing.html")).unwrap();
-    assert!(page.contains("Seed by seed") && page.contains("</svg>"));
-    let lines = std::fs::read_to_string(root.path().join("study/routing.jsonl")).unwrap();
-    let modes: Vec<String> = lines
-        .lines()
-        .map(|line| {
-            serde_json::from_str::<serde_json::Value>(line).unwrap()["mode"].as_str().unwrap().to_owned()
-        })
-        .collect();
-    assert_eq!(modes, ["none", "r2", "r3"]);
-}

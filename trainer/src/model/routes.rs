@@ -9,7 +9,7 @@ use lockstep::core::routing::{Replay, Router, RouterKind};
 use lockstep::ops::routing::Gating;
 use lockstep::ops::{gating_backward, gating_forward};
 use lockstep::routing::{Ids, RoutingTrace};
-use lockstep::{Device, Level};
+use lockstep::{Device, SimdLevel};
 
 use super::softmax::values;
 
@@ -60,7 +60,7 @@ impl Gate {
     pub(super) fn new(experts: usize, top_k: usize) -> Result<Self> {
         let router = router(experts, top_k);
         router.check()?;
-        Ok(Self { device: Device::cpu_with(Some(Level::best()), Some(1))?, router })
+        Ok(Self { device: Device::cpu_with(Some(SimdLevel::best()), Some(1))?, router })
     }
 
     /// Returns the experts `[rows * K]` and gates `[rows, K]` for `scores` `[rows, E]`.

@@ -3,6 +3,7 @@
 mod plot;
 mod routing;
 mod study;
+mod table;
 
 use std::fmt::Write;
 
@@ -12,7 +13,7 @@ use crate::config::{Config, rows};
 use crate::train::{EngineRecord, Record, RlRecord, WarmRecord};
 use plot::{BLUE, GREEN, ORANGE, PURPLE, Plot, Series};
 
-pub use study::{markdown as study_markdown, study_html};
+pub use study::{html as study_html, markdown as study_markdown, verdicts as study_verdicts};
 
 const STYLE: &str = include_str!("style.css");
 

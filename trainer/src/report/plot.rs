@@ -15,30 +15,33 @@ pub(super) const BLUE: RGBColor = RGBColor(0, 114, 178);
 pub(super) const ORANGE: RGBColor = RGBColor(213, 94, 0);
 pub(super) const GREEN: RGBColor = RGBColor(0, 158, 115);
 pub(super) const PURPLE: RGBColor = RGBColor(165, 90, 150);
+/// The colours of lines that are counted.
+pub(super) const COLORS: [RGBColor; 6] =
+    [BLUE, ORANGE, GREEN, PURPLE, RGBColor(200, 145, 0), RGBColor(70, 160, 215)];
 
 type Points = Vec<(f64, f64)>;
 
 /// What a plot draws, back to front.
-pub(super) enum Series {
+pub(super) enum Series<'a> {
     /// A line.
-    Line { name: &'static str, color: RGBColor, points: Points, dots: bool },
-    /// The area between two lines over the same steps.
-    Band { name: &'static str, color: RGBColor, low: Points, high: Points },
+    Line { name: &'a str, color: RGBColor, points: Points, dots: bool },
+    /// The area between two lines over the same steps. Without a name it is not in the legend.
+    Band { name: &'a str, color: RGBColor, low: Points, high: Points },
 }
 
 /// A plot's labels and scales.
-pub(super) struct Plot {
-    pub(super) title: &'static str,
-    pub(super) y_label: &'static str,
+pub(super) struct Plot<'a> {
+    pub(super) title: &'a str,
+    pub(super) y_label: &'a str,
     /// Fixed limits; `None` derives them from the values.
     pub(super) y: Option<(f64, f64)>,
     /// Logarithmic y axis.
     pub(super) log: bool,
 }
 
-impl Plot {
+impl Plot<'_> {
     /// Draws the series as an HTML figure.
-    pub(super) fn figure(&self, x_label: &str, series: &[Series]) -> Result<String> {
+    pub(super) fn figure(&self, x_label: &str, series: &[Series<'_>]) -> Result<String> {
         let values = || series.iter().flat_map(Series::values).filter(|(_, y)| y.is_finite());
         let last = values().map(|(x, _)| x).fold(1.0, f64::max);
         let (low, high) = self.y.unwrap_or_else(|| {
@@ -61,16 +64,21 @@ impl Plot {
         area.present().map_err(wrong)?;
         drop(area);
         let legend: String = series.iter().map(Series::legend).collect();
-        Ok(format!("<figure><figcaption><b>{}</b>{legend}</figcaption>{svg}</figure>", self.title))
+        Ok(format!(
+            "<figure><figcaption><b>{}</b>{legend}</figcaption>{svg}</figure>",
+            super::escape(self.title)
+        ))
     }
 }
 
-impl Series {
+impl Series<'_> {
     fn legend(&self) -> String {
         let (class, name, RGBColor(r, g, b)) = match self {
+            Self::Band { name: "", .. } => return String::new(),
             Self::Line { name, color, .. } => ("line", name, color),
             Self::Band { name, color, .. } => ("band", name, color),
         };
+        let name = super::escape(name);
         format!("<span><i class=\"{class}\" style=\"background:rgb({r},{g},{b})\"></i>{name}</span>")
     }
 
@@ -97,8 +105,8 @@ fn limits(low: f64, high: f64, log: bool) -> (f64, f64) {
 fn draw<'a, Y>(
     mut chart: ChartContext<'a, SVGBackend<'a>, Cartesian2d<RangedCoordf64, Y>>,
     x_label: &str,
-    plot: &Plot,
-    series: &[Series],
+    plot: &Plot<'_>,
+    series: &[Series<'_>],
     low: f64,
     high: f64,
 ) -> Result<()>

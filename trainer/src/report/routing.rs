@@ -9,10 +9,10 @@ use crate::routing::Mismatches;
 use crate::train::RlRecord;
 
 /// Reads one number of a step's routing.
-pub(super) type Field = fn(&Mismatches) -> f64;
+type Field = fn(&Mismatches) -> f64;
 
 /// The routing numbers shown: label, and how to read it from a step.
-pub(super) const ROWS: [(&str, Field); 13] = [
+const ROWS: [(&str, Field); 13] = [
     ("routers that ran other experts than in the rollout", |m| m.differ),
     ("tokens with such a router", |m| m.tokens_differ),
     ("such layers a token", |m| m.layers_per_token),

@@ -1,126 +1,235 @@
-//! The page and the table of `lockstep routing`: the replay modes side by side.
+//! The pages of `lockstep study`.
 
 use std::fmt::Write;
 
 use anyhow::Result;
 
-use super::plot::{BLUE, GREEN, ORANGE, Plot, Series};
-use super::routing::{Field, ROWS, show};
-use super::{STYLE, configuration, escape};
-use crate::config::Config;
-use crate::routing::{Mode, StudyRun};
+use super::plot::{COLORS, Plot, Series};
+use super::routing::show;
+use super::table::Table;
+use super::{STYLE, escape};
+use crate::study::{
+    ArmFindings, Definitions, Direction, Experiment, Findings, Interval, Judgement, Measured, Study, Verdict,
+};
 
-const MODES: [(Mode, &str); 3] = [(Mode::None, "no replay"), (Mode::R2, "R2"), (Mode::R3, "R3")];
+/// What a reader of either page has to know.
+const METHOD: &str = include_str!("method.md");
 
-/// Mean of a routing number over a run's steps.
-fn mean(run: &StudyRun, f: Field) -> f64 {
-    let steps: Vec<f64> = run.records.iter().filter_map(|r| r.routing.as_ref()).map(f).collect();
-    steps.iter().sum::<f64>() / steps.len().max(1) as f64
-}
+/// The text above the table in docs/study.md.
+const HEAD: &str = include_str!("study.md");
 
-/// The runs of one mode.
-fn of(runs: &[StudyRun], mode: Mode) -> impl Iterator<Item = &StudyRun> {
-    runs.iter().filter(move |run| run.mode == mode)
-}
-
-/// The table's rows: a label, and one cell per mode.
-fn rows(runs: &[StudyRun]) -> Vec<(String, [String; 3])> {
-    let cell = |values: Vec<f64>| {
-        let of = |fold: fn(f64, f64) -> f64, from: f64| show(values.iter().copied().fold(from, fold));
-        let mean = values.iter().sum::<f64>() / values.len().max(1) as f64;
-        let (low, high) = (of(f64::min, f64::INFINITY), of(f64::max, f64::NEG_INFINITY));
-        if low == high { show(mean) } else { format!("{} ({low} to {high})", show(mean)) }
-    };
-    let row = |name: &str, f: &dyn Fn(&StudyRun) -> f64| {
-        (name.to_owned(), MODES.map(|(mode, _)| cell(of(runs, mode).map(f).collect())))
-    };
-    let mut rows: Vec<_> = ROWS.iter().map(|(name, f)| row(name, &|run| mean(run, *f))).collect();
-    let over_steps = |run: &StudyRun, f: fn(&crate::train::RlRecord) -> f64| {
-        run.records.iter().map(f).sum::<f64>() / run.records.len().max(1) as f64
-    };
-    rows.push(row("KL(engine ‖ trainer), k3, nats", &|run| over_steps(run, |r| r.mismatch_k3)));
-    rows.push(row("ratio of the update, standard deviation", &|run| over_steps(run, |r| r.ratio_std)));
-    rows.push(row("mean reward", &|run| over_steps(run, |r| r.reward)));
-    let last = |run: &StudyRun| run.records.iter().rev().find_map(|r| r.held_out).unwrap_or(f64::NAN);
-    rows.push(row("held-out pass@1 at the end", &last));
-    rows
-}
-
-/// The table in Markdown: means over all steps and seeds, with the range of the per-seed means.
-pub fn markdown(runs: &[StudyRun]) -> String {
-    let mut text = String::from("| | no replay | R2 | R3 |\n| --- | --- | --- | --- |\n");
-    for (name, cells) in rows(runs) {
-        text += &format!("| {} | {} |\n", name.replace('|', "\\|"), cells.join(" | "));
+fn mean(interval: Option<&Interval>) -> String {
+    match interval {
+        Some(Interval { mean, low: Some(low), high: Some(high) }) => {
+            format!("{} ({} to {})", show(*mean), show(*low), show(*high))
+        }
+        Some(Interval { mean, .. }) => show(*mean),
+        None => "–".to_owned(),
     }
-    text
 }
 
-/// Renders the page.
-pub fn study_html(config: &Config, runs: &[StudyRun]) -> Result<String> {
-    let mut seeds: Vec<u64> = runs.iter().map(|run| run.seed).collect();
-    seeds.dedup();
-    let title = format!("{} · {} · seeds {seeds:?}", escape(&config.task), escape(&config.recipe));
+fn claim(judgement: &Judgement) -> String {
+    let comparison = &judgement.comparison;
+    let sign = match comparison.expect {
+        Direction::Higher => '>',
+        Direction::Lower => '<',
+    };
+    let margin = match (comparison.margin, comparison.expect) {
+        (0.0, _) => String::new(),
+        (margin, Direction::Higher) => format!(" − {margin}"),
+        (margin, Direction::Lower) => format!(" + {margin}"),
+    };
+    format!("{}: {} {sign} {}{margin}", comparison.metric, comparison.a, comparison.b)
+}
+
+fn verdict(verdict: &Verdict) -> String {
+    match verdict {
+        Verdict::Shown => "shown".to_owned(),
+        Verdict::NotShown => "not shown".to_owned(),
+        Verdict::None(why) => format!("no verdict: {why}"),
+    }
+}
+
+/// The comparisons of experiments.
+fn comparisons<'a>(experiments: impl IntoIterator<Item = &'a Findings>) -> Table {
+    let head = ["", "claim", "difference (95 %)", "adjusted interval", "adjusted p", "verdict"];
+    let mut table = Table::new(head);
+    for findings in experiments {
+        for judgement in &findings.comparisons {
+            let adjusted = judgement.adjusted.as_ref();
+            table.rows.push(vec![
+                findings.id.clone(),
+                claim(judgement),
+                mean(judgement.interval.as_ref()),
+                mean(adjusted.map(|(_, interval)| interval)),
+                adjusted.map_or("–".to_owned(), |(p, _)| format!("{p:.2e}")),
+                verdict(&judgement.verdict),
+            ]);
+        }
+    }
+    table
+}
+
+/// The arms of an experiment with their metrics.
+fn arms(findings: &Findings) -> Table {
+    let mut table = Table::new(["panel", "arm"]);
+    let Some(first) = findings.arms.first() else { return table };
+    table.head.extend(first.metrics.iter().map(|m| format!("{}, {}", m.name, m.unit)));
+    table.head.extend(["collapsed".to_owned(), "failed".to_owned()]);
+    for arm in &findings.arms {
+        let mut row = vec![arm.panel.clone(), arm.name.clone()];
+        row.extend(arm.metrics.iter().map(|metric| mean(metric.summary.as_ref())));
+        let runs = findings.seeds as usize - arm.failures.len();
+        row.push(arm.collapsed.map_or("–".to_owned(), |(count, [low, high])| {
+            format!("{count} of {runs} ({:.0} to {:.0} %)", 100.0 * low, 100.0 * high)
+        }));
+        row.push(arm.failures.join("; "));
+        table.rows.push(row);
+    }
+    table
+}
+
+/// Scale and cost in a sentence.
+fn scale(findings: &Findings) -> String {
+    format!(
+        "{} arms, {} seeds, {} RL steps a run, {} samples of each held-out problem at the end; {} weights; \
+         {:.0} s of one core.",
+        findings.arms.len(),
+        findings.seeds,
+        findings.steps,
+        findings.samples,
+        findings.weights,
+        findings.seconds
+    )
+}
+
+/// The verdicts for a terminal.
+pub fn verdicts(study: &Study) -> String {
+    let mut text = String::new();
+    for row in comparisons(&study.experiments).rows {
+        text += &format!("{:<4} {:<70} {:<36} {}\n", row[0], row[1], row[2], row[5]);
+    }
+    for findings in &study.experiments {
+        let failures = findings.arms.iter().flat_map(|arm| arm.failures.iter().map(move |f| (arm, f)));
+        failures.for_each(|(arm, f)| text += &format!("{} {} failed: {f}\n", findings.id, arm.name));
+    }
+    text + if study.quick { "a quick run: no evidence\n" } else { "" }
+}
+
+/// docs/study.md: the experiments and, if there is one, a study's results.
+pub fn markdown(definitions: &Definitions, study: Option<&Study>) -> Result<String> {
+    let mut table = Table::new(["", "claim", "source", "arms", "metrics", "cost, min"]);
+    for experiment in &definitions.experiments {
+        let Experiment { id, claim, source, needs, .. } = experiment;
+        let mut row = vec![id.clone(), claim.clone(), source.clone()];
+        row.extend(match needs {
+            Some(needs) => [format!("needs: {needs}"), String::new(), String::new()],
+            None => {
+                let cost = format!("{:.0}", definitions.minutes(experiment));
+                [experiment.arms_text(), experiment.metrics.join(", "), cost]
+            }
+        });
+        table.rows.push(row);
+    }
+    let mut page = format!("{HEAD}{}\n## Method\n\n{METHOD}\n## Results\n\n", table.markdown());
+    let Some(study) = study else {
+        return Ok(page + "No full run has been recorded yet.\n");
+    };
+    if study.quick {
+        page.push_str("**A quick run: no evidence.**\n\n");
+    }
+    writeln!(page, "Version {}; {} hypotheses.\n", study.version, study.family)?;
+    page += &comparisons(&study.experiments).markdown();
+    for findings in &study.experiments {
+        let Findings { id, claim, source, note, .. } = findings;
+        write!(page, "\n### {id}\n\n{claim} ({source}). {}\n\n{}\n\n", note.trim_end(), scale(findings))?;
+        page += &arms(findings).markdown();
+    }
+    Ok(page)
+}
+
+/// The page of a study.
+pub fn html(study: &Study) -> Result<String> {
     let mut page = format!(
         "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">\
          <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\
-         <title>Lockstep: routing replay</title><style>{STYLE}</style></head><body><main>\n\
-         <h1>Routing replay</h1><p class=\"sub\">{title}</p>\n"
+         <title>Lockstep: study</title><style>{STYLE}</style></head><body><main>\n\
+         <h1>Lockstep study</h1><p class=\"sub\">version {} · {} hypotheses{}</p>\n<p>{}</p>\n",
+        escape(&study.version),
+        study.family,
+        if study.quick { " · <b>a quick run: no evidence</b>" } else { "" },
+        escape(METHOD)
     );
-    write!(
-        page,
-        "<p>For each seed one warm start, then {} RL steps of {} updates each without replay, with R2 (the \
-         old policy's routing) and with R3 (the rollout's). The rollout's precision is {:?}. Means over \
-         steps and seeds; in brackets the range of the seeds' means. What ran in the update is compared with \
-         what ran in the rollout, unless a row says otherwise.</p>\n<table><tr><th></th>",
-        config.rl.steps, config.rl.minibatches, config.rollout_precision
-    )?;
-    MODES.iter().for_each(|(_, name)| page += &format!("<th>{name}</th>"));
-    page.push_str("</tr>");
-    for (name, cells) in rows(runs) {
-        write!(page, "<tr><td>{name}</td>")?;
-        cells.iter().for_each(|cell| page += &format!("<td>{cell}</td>"));
-        page.push_str("</tr>");
+    page += &comparisons(&study.experiments).html();
+    for findings in &study.experiments {
+        section(&mut page, findings)?;
     }
-    page.push_str("</table>\n<h2>Seed by seed</h2><table><tr><th>seed</th><th>replay</th>");
-    page.push_str(
-        "<th>routers that differ</th><th>tokens that differ</th><th>mean |Δ|, old \
-         policy</th><th>mean |Δ|, update</th></tr>",
-    );
-    for run in runs {
-        let numbers: [Field; 4] = [|m| m.differ, |m| m.tokens_differ, |m| m.gap_old, |m| m.gap_update];
-        write!(page, "<tr><td>{}</td><td>{}</td>", run.seed, run.mode.name())?;
-        numbers.iter().for_each(|f| page += &format!("<td>{}</td>", show(mean(run, *f))));
-        page.push_str("</tr>");
-    }
-    page.push_str("</table>\n<h2>Over the steps (mean over seeds)</h2><section class=\"plots\">\n");
-    for (title, y_label, f) in [
-        ("Routers that ran other experts than in the rollout", "%", (|m| 100.0 * m.differ) as Field),
-        ("Routers that would differ without replay", "%", |m| 100.0 * m.differ_live),
-        ("Mean |Δ log-probability|, rollout and old policy", "nats per token", |m| m.gap_old),
-        ("Mean |Δ log-probability|, rollout and update", "nats per token", |m| m.gap_update),
-    ] {
-        let line = |(mode, name): (Mode, &'static str), color| Series::Line {
-            name,
-            color,
-            points: over_seeds(runs, mode, f),
-            dots: false,
-        };
-        let lines = [line(MODES[0], ORANGE), line(MODES[1], GREEN), line(MODES[2], BLUE)];
-        page += &Plot { title, y_label, y: None, log: false }.figure("RL step", &lines)?;
-    }
-    page.push_str("</section>\n");
-    configuration(&mut page, config)?;
     page.push_str("</main></body></html>\n");
     Ok(page)
 }
 
-/// The mean over seeds at each step.
-fn over_seeds(runs: &[StudyRun], mode: Mode, f: Field) -> Vec<(f64, f64)> {
-    let runs: Vec<&StudyRun> = of(runs, mode).collect();
-    let steps = runs.iter().map(|run| run.records.len()).min().unwrap_or(0);
-    let at = |step: usize| {
-        let values = runs.iter().filter_map(|run| run.records[step].routing.as_ref()).map(f);
-        (step as f64 + 1.0, values.sum::<f64>() / runs.len() as f64)
+fn section(page: &mut String, findings: &Findings) -> Result<()> {
+    let Findings { id, claim, source, note, .. } = findings;
+    let [id, claim, source, note] = [id, claim, source, note].map(|text| escape(text));
+    writeln!(page, "<h2>{id}: {claim}</h2><p class=\"sub\">{source} · {}</p><p>{note}</p>", scale(findings))?;
+    *page += &arms(findings).html();
+    *page += &comparisons([findings]).html();
+    page.push_str("<section class=\"plots\">\n");
+    let mut panels: Vec<&str> = findings.arms.iter().map(|arm| &*arm.panel).collect();
+    panels.dedup();
+    for index in 0..findings.arms.first().map_or(0, |arm| arm.metrics.len()) {
+        for panel in &panels {
+            let arms = findings.arms.iter().filter(|arm| arm.panel == *panel);
+            *page += &figure(panel, &arms.map(|arm| (arm, &arm.metrics[index])).collect::<Vec<_>>())?;
+        }
+    }
+    page.push_str("</section>\n<details><summary>Configuration</summary>");
+    *page += &configurations(findings).html();
+    page.push_str("</details>\n");
+    Ok(())
+}
+
+/// A metric over the steps: a line and the band of its 95 % interval for each arm; nothing without curves.
+fn figure(panel: &str, arms: &[(&ArmFindings, &Measured)]) -> Result<String> {
+    let Some((_, metric)) = arms.iter().find(|(_, metric)| !metric.curve.is_empty()) else {
+        return Ok(String::new());
     };
-    (0..steps).map(at).collect()
+    let mut series = Vec::new();
+    for ((_, metric), color) in arms.iter().zip(COLORS.into_iter().cycle()) {
+        let points = |end: fn(&Interval) -> Option<f64>| -> Vec<(f64, f64)> {
+            metric.curve.iter().filter_map(|(step, of)| Some((*step as f64, end(of)?))).collect()
+        };
+        let (low, high) = (points(|of| of.low), points(|of| of.high));
+        series.push(Series::Band { name: "", color, low, high });
+    }
+    for ((arm, metric), color) in arms.iter().zip(COLORS.into_iter().cycle()) {
+        let points = metric.curve.iter().map(|(step, of)| (*step as f64, of.mean)).collect();
+        series.push(Series::Line { name: &arm.name, color, points, dots: metric.curve.len() < 12 });
+    }
+    let title = if panel.is_empty() { metric.name.clone() } else { format!("{} · {panel}", metric.name) };
+    // The wide intervals of few seeds must not squeeze the lines.
+    let share = metric.unit == "fraction solved";
+    let plot = Plot { title: &title, y_label: &metric.unit, y: share.then_some((0.0, 1.0)), log: false };
+    plot.figure("RL step", &series)
+}
+
+/// The configurations: what is the same for all arms once, then what differs.
+fn configurations(findings: &Findings) -> Table {
+    let mut table = Table::new([""]);
+    table.head.extend(findings.arms.iter().map(|arm| match arm.panel.is_empty() {
+        true => arm.name.clone(),
+        false => format!("{}/{}", arm.panel, arm.name),
+    }));
+    let mut names: Vec<&String> = findings.arms.iter().flat_map(|arm| arm.configuration.keys()).collect();
+    names.sort();
+    names.dedup();
+    for name in names {
+        let of = |arm: &ArmFindings| arm.configuration.get(name).cloned().unwrap_or_default();
+        let values: Vec<String> = findings.arms.iter().map(of).collect();
+        let all_alike = values.iter().all(|value| *value == values[0]);
+        let mut row = vec![name.clone()];
+        row.extend(values.into_iter().take(if all_alike { 1 } else { usize::MAX }));
+        table.rows.push(row);
+    }
+    table
 }

@@ -4,7 +4,6 @@
 mod balance;
 mod metrics;
 mod record;
-mod study;
 
 use clap::ValueEnum;
 use serde::{Deserialize, Serialize};
@@ -13,7 +12,6 @@ pub use balance::{Balance, balance};
 pub use metrics::{Mismatches, compare};
 pub use record::Record;
 pub(crate) use record::time_major;
-pub use study::{StudyArgs, StudyRun, study};
 
 /// What the update replays.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ValueEnum)]

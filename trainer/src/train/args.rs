@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::{Result, bail, ensure};
+use serde::Deserialize;
 
 use super::engine::{Asynchronous, OldPolicy, Schedule};
 use super::record::{METRICS, REPORT, TIMINGS};
@@ -12,11 +13,16 @@ use crate::routing::{Mode, RolloutPrecision, Routing};
 use crate::task::Task;
 
 /// Arguments of `lockstep train`. What is left out takes its default or, on resuming, the checkpoint's value.
-#[derive(Clone, Debug, Default, clap::Args)]
+/// An arm of `lockstep study` gives them as a table, under the names of the command line.
+#[derive(Clone, Debug, Default, clap::Args, Deserialize)]
+#[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
 pub struct TrainArgs {
     /// The recipe: a name (grpo, dr_grpo, dapo, sapo, ppo, verl, trl, ...) or a TOML file [default: dapo]
     #[arg(long, value_name = "NAME|FILE")]
     pub recipe: Option<String>,
+    /// Choices in place of the recipe's, in TOML: gate.clip_ratio_high = 0.3
+    #[arg(long, value_name = "TOML")]
+    pub choices: Option<String>,
     /// The task.
     #[arg(
         long,
@@ -96,6 +102,7 @@ pub struct TrainArgs {
     pub balance: Option<f32>,
     /// Sample on an engine beside the trainer, on a simulated clock, by this schedule [default: none]
     #[arg(long = "async", value_enum, value_name = "SCHEDULE", help_heading = "Engine")]
+    #[serde(rename = "async")]
     pub schedule: Option<Schedule>,
     /// Policy versions that a token may be behind; older rollouts are begun again [default: areal 4, others
     /// any number]
@@ -131,6 +138,7 @@ impl TrainArgs {
         let name = self.task.as_deref().unwrap_or(DEFAULT_TASK);
         let task = Task::named(name)?;
         let mut config = Config::new(name, &task, self.recipe.as_deref().unwrap_or(DEFAULT_RECIPE))?;
+        config.recipe_toml = self.chosen(config.recipe_toml)?;
         self.apply(&mut config)?;
         config.check()?;
         Ok((config, task))
@@ -145,6 +153,7 @@ impl TrainArgs {
         if let Some(recipe) = &self.recipe {
             (asked.recipe, asked.recipe_toml) = (recipe.clone(), crate::rl::recipe_toml(recipe)?);
         }
+        asked.recipe_toml = self.chosen(asked.recipe_toml)?;
         self.apply(&mut asked)?;
         let differences = saved.differences(&asked)?;
         ensure!(
@@ -153,6 +162,14 @@ impl TrainArgs {
             differences.join("; ")
         );
         Ok((saved, task))
+    }
+
+    /// A recipe with the choices of `--choices`.
+    fn chosen(&self, recipe_toml: String) -> Result<String> {
+        match &self.choices {
+            Some(choices) => crate::rl::with_choices(&recipe_toml, choices),
+            None => Ok(recipe_toml),
+        }
     }
 
     fn apply(&self, config: &mut Config) -> Result<()> {

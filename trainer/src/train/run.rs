@@ -55,7 +55,7 @@ fn make_folder(folder: &Path) -> Result<()> {
 }
 
 /// A flag set by the first Ctrl-C; a second one exits at once, which is safe.
-fn on_ctrl_c() -> Result<Arc<AtomicBool>> {
+pub(crate) fn on_ctrl_c() -> Result<Arc<AtomicBool>> {
     let stop = Arc::new(AtomicBool::new(false));
     let seen = stop.clone();
     let handler = move || {

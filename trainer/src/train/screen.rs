@@ -15,24 +15,29 @@ pub(super) struct Screen {
     step: ProgressBar,
 }
 
+fn style(template: &str) -> ProgressStyle {
+    ProgressStyle::with_template(template)
+        .unwrap_or_else(|_| ProgressStyle::default_bar())
+        .progress_chars("━╸─")
+}
+
+/// A bar with the time left.
+pub(crate) fn progress_bar(length: u64, message: &'static str) -> ProgressBar {
+    let bar = ProgressBar::new(length)
+        .with_style(style("{msg:>10} {wide_bar} {pos}/{len} · {elapsed} · {eta} left"))
+        .with_message(message);
+    bar.enable_steady_tick(Duration::from_millis(500));
+    bar
+}
+
 impl Screen {
     /// Creates the bars of a run that has completed `done` RL steps.
     pub(super) fn new(config: &Config, done: u64) -> Self {
         let bars = MultiProgress::new();
-        let style = |template: &str| {
-            ProgressStyle::with_template(template)
-                .unwrap_or_else(|_| ProgressStyle::default_bar())
-                .progress_chars("━╸─")
-        };
-        let run = bars.add(
-            ProgressBar::new(config.rl.steps)
-                .with_style(style("{msg:>10} {wide_bar} {pos}/{len} · {elapsed} · {eta} left")),
-        );
+        let run = bars.add(progress_bar(config.rl.steps, "RL steps"));
         let step = bars.add(ProgressBar::new(1).with_style(style("{msg:>10} {wide_bar} {pos}/{len}")));
-        run.set_message("RL steps");
         run.set_position(done);
         run.reset_eta();
-        run.enable_steady_tick(Duration::from_millis(500));
         Self { bars, run, step }
     }
 

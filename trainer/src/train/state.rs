@@ -86,6 +86,27 @@ impl State {
         }
     }
 
+    /// The state of a run that begins its RL phase after the warm start of another one. That may lack the
+    /// value head, which the warm start does not train.
+    pub fn after_warm_start(config: &Config, warm: &Self) -> Result<Self> {
+        let mut state = Self::new(config);
+        for (own, warm) in state.weights.iter_mut().zip(&warm.weights) {
+            let same = own.name == warm.name && own.dims == warm.dims;
+            ensure!(
+                same,
+                "the warm start has {} {:?}: expected {} {:?}",
+                warm.name,
+                warm.dims,
+                own.name,
+                own.dims
+            );
+            own.values.clone_from(&warm.values);
+        }
+        state.reference = Some(state.weights.clone());
+        state.progress = warm.progress.clone();
+        Ok(state)
+    }
+
     /// The bytes of the checkpoint.
     pub fn to_bytes(&self, config: &Config) -> Result<Vec<u8>> {
         let mut writer = Writer::default();

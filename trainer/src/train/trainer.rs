@@ -117,6 +117,16 @@ impl Trainer {
         self.pass_at_1(weights, &self.held_out.iter().collect::<Vec<_>>(), Phase::Measure, step)
     }
 
+    /// Held-out pass@k at temperature 1, for k = 1, 2, 4, … up to `samples`, from as many samples of every
+    /// problem.
+    pub fn pass_at_k(&self, weights: &Weights, samples: usize) -> Result<Vec<f64>> {
+        let problems: Vec<&Problem> =
+            self.held_out.iter().flat_map(|p| std::iter::repeat_n(p, samples)).collect();
+        let rewards = self.rewards(&problems, &self.rollouts(weights, &problems, Phase::PassAtK, 0, 0)?);
+        let ks = (0..32).map(|power| 1 << power).take_while(|k| *k as usize <= samples);
+        ks.map(|k| self.algorithm.pass_at_k(&rewards, samples, k)).collect()
+    }
+
     /// Runs one warm-start step: several updates on worked solutions, then a check of how many training
     /// problems are solved.
     pub fn warm_step(&self, state: &mut State, tick: impl Fn(u64)) -> Result<WarmRecord> {

@@ -1,0 +1,217 @@
+//! What is measured in a run, over its steps and as one number.
+
+use anyhow::{Result, bail};
+use serde::{Deserialize, Serialize};
+
+use super::statistics::r_squared;
+use crate::routing::Mismatches;
+use crate::train::RlRecord;
+
+/// A finished run.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Run {
+    /// Number of weights.
+    pub weights: usize,
+    /// Held-out pass@1 of the warm start, one sample a problem.
+    pub start: f64,
+    /// The RL steps.
+    pub records: Vec<RlRecord>,
+    /// Held-out pass@k at the end, for k = 1, 2, 4, …
+    pub pass_at: Vec<f64>,
+}
+
+/// A run has collapsed if its last pass@1 is below this share of its best.
+const COLLAPSE: f64 = 0.5;
+/// The pass@1 for which the time is taken.
+const TARGET: f64 = 0.5;
+
+type Curve = fn(&RlRecord) -> Option<f64>;
+
+/// How a run is reduced to one number.
+#[derive(Clone, Copy)]
+enum Value {
+    /// The curve's mean over the steps.
+    Mean,
+    /// Its mean over the last tenth of the steps.
+    End,
+    /// Its last value.
+    Last,
+    /// pass@k at the end.
+    PassAt(usize),
+    /// Something else.
+    Of(fn(&Run) -> Option<f64>),
+}
+
+/// A metric.
+pub struct Metric {
+    /// Its name.
+    pub name: String,
+    /// The unit of its values.
+    pub unit: &'static str,
+    curve: Option<Curve>,
+    value: Value,
+}
+
+fn routing(record: &RlRecord, f: fn(&Mismatches) -> f64) -> Option<f64> {
+    record.routing.as_ref().map(f)
+}
+
+fn throughput(record: &RlRecord) -> Option<f64> {
+    record.engine.as_ref().map(|engine| engine.tokens as f64 / engine.clock)
+}
+
+const TABLE: [(&str, &str, Option<Curve>, Value); 17] = [
+    ("peak pass@1", "fraction solved", Some(|r| r.held_out), Value::Of(|run| Some(run.peak()))),
+    ("reward", "mean reward", Some(|r| Some(r.reward)), Value::End),
+    ("entropy", "nats per token", Some(|r| Some(r.entropy)), Value::End),
+    ("entropy fit", "R²", None, Value::Of(entropy_fit)),
+    ("ratio spread", "standard deviation of the ratio", Some(|r| Some(r.ratio_std)), Value::Mean),
+    ("sample size", "effective, as a fraction", Some(|r| Some(r.ess)), Value::Mean),
+    ("mismatch k3", "nats per token", Some(|r| Some(r.mismatch_k3)), Value::Mean),
+    ("tokens per time", "tokens per unit of simulated time", Some(throughput), Value::Last),
+    ("idle share", "fraction of the room", Some(|r| Some(r.engine.as_ref()?.idle)), Value::Last),
+    ("off-policy", "fraction of tokens", Some(|r| Some(r.engine.as_ref()?.off_policy)), Value::Mean),
+    ("age", "versions of the oldest token", Some(|r| Some(r.engine.as_ref()?.oldest as f64)), Value::Mean),
+    ("time to target", "units of simulated time", None, Value::Of(time_to_target)),
+    ("routers that differ", "fraction, to the rollout", Some(|r| routing(r, |m| m.differ)), Value::Mean),
+    (
+        "tokens that differ",
+        "fraction, to the rollout",
+        Some(|r| routing(r, |m| m.tokens_differ)),
+        Value::Mean,
+    ),
+    (
+        "routers off the old policy",
+        "fraction, to the old policy",
+        Some(|r| routing(r, |m| m.differ_old)),
+        Value::Mean,
+    ),
+    (
+        "mean gap",
+        "mean |Δ log-probability| to the old policy, nats",
+        Some(|r| routing(r, |m| m.gap_old)),
+        Value::Mean,
+    ),
+    (
+        "update gap",
+        "mean |Δ log-probability| to the update, nats",
+        Some(|r| routing(r, |m| m.gap_update)),
+        Value::Mean,
+    ),
+];
+
+impl Metric {
+    /// Finds a metric: one of the table, or `pass@K` with a power of two K.
+    ///
+    /// Errors: an unknown name; the message lists those that exist.
+    pub fn named(name: &str) -> Result<Self> {
+        if let Some((_, unit, curve, value)) = TABLE.iter().find(|(own, ..)| *own == name) {
+            return Ok(Self { name: name.to_owned(), unit, curve: *curve, value: *value });
+        }
+        let k = name.strip_prefix("pass@").and_then(|k| k.parse::<usize>().ok());
+        match k.filter(|k| k.is_power_of_two()) {
+            Some(k) => Ok(Self {
+                name: name.to_owned(),
+                unit: "fraction solved",
+                curve: (k == 1).then_some(|r| r.held_out),
+                value: Value::PassAt(k.ilog2() as usize),
+            }),
+            None => {
+                let names = TABLE.map(|(name, ..)| name).join(", ");
+                bail!("unknown metric '{name}': expected pass@K with a power of two K, or one of {names}")
+            }
+        }
+    }
+
+    /// The points over the steps at which it was measured; none if it has no curve.
+    pub fn curve(&self, run: &Run) -> Vec<(u64, f64)> {
+        let Some(curve) = self.curve else { return Vec::new() };
+        let start = self.unit == "fraction solved";
+        let start = start.then_some((0, run.start));
+        start.into_iter().chain(run.records.iter().filter_map(|r| Some((r.step, curve(r)?)))).collect()
+    }
+
+    /// The run as one number; none if the run did not measure it.
+    pub fn value(&self, run: &Run) -> Option<f64> {
+        let values: Vec<f64> =
+            self.curve.map(|curve| run.records.iter().filter_map(curve).collect()).unwrap_or_default();
+        let mean =
+            |values: &[f64]| (!values.is_empty()).then(|| values.iter().sum::<f64>() / values.len() as f64);
+        match self.value {
+            Value::Mean => mean(&values),
+            Value::End => mean(&values[values.len() - values.len().div_ceil(10)..]),
+            Value::Last => values.last().copied(),
+            Value::PassAt(power) => run.pass_at.get(power).copied(),
+            Value::Of(value) => value(run),
+        }
+    }
+}
+
+impl Run {
+    /// Held-out pass@1 of the warm start and of every evaluation.
+    fn evaluations(&self) -> impl Iterator<Item = f64> {
+        std::iter::once(self.start).chain(self.records.iter().filter_map(|r| r.held_out))
+    }
+
+    fn peak(&self) -> f64 {
+        self.evaluations().fold(0.0, f64::max)
+    }
+
+    /// Whether it has lost most of what it had reached.
+    pub fn collapsed(&self) -> bool {
+        self.evaluations().last().is_some_and(|last| last < COLLAPSE * self.peak())
+    }
+}
+
+/// How well mean reward is a line over e^entropy.
+fn entropy_fit(run: &Run) -> Option<f64> {
+    let of = |f: fn(&RlRecord) -> f64| run.records.iter().map(f).collect::<Vec<_>>();
+    r_squared(&of(|r| r.entropy.exp()), &of(|r| r.reward))
+}
+
+/// The simulated time of the first evaluation at the target, or of the whole run.
+fn time_to_target(run: &Run) -> Option<f64> {
+    let there = run.records.iter().find(|r| r.held_out.is_some_and(|pass| pass >= TARGET));
+    Some(there.or(run.records.last())?.engine.as_ref()?.clock)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn run(held_out: &[f64]) -> Run {
+        let record = |(step, pass): (u64, &f64)| RlRecord {
+            step,
+            held_out: Some(*pass),
+            entropy: *pass,
+            reward: 1.0 - pass.exp(),
+            ..RlRecord::default()
+        };
+        let records = (1..).zip(held_out).map(record).collect();
+        Run { weights: 1, start: 0.3, records, pass_at: vec![0.5, 0.75] }
+    }
+
+    #[test]
+    fn a_run_is_reduced_to_numbers() {
+        let run = run(&[0.2, 0.6, 0.4]);
+        let value = |name: &str| Metric::named(name).unwrap().value(&run);
+        assert_eq!(value("peak pass@1"), Some(0.6));
+        assert_eq!((value("pass@1"), value("pass@2"), value("pass@4")), (Some(0.5), Some(0.75), None));
+        assert_eq!(value("entropy"), Some(0.4), "the last tenth of three steps is one");
+        assert!(value("entropy fit").unwrap() > 1.0 - 1e-12);
+        assert_eq!((value("idle share"), value("time to target")), (None, None));
+        assert_eq!(Metric::named("pass@1").unwrap().curve(&run)[..2], [(0, 0.3), (1, 0.2)]);
+        assert_eq!(Metric::named("entropy").unwrap().curve(&run)[0], (1, 0.2));
+        for bad in ["pass@3", "pass@", "speed"] {
+            assert!(Metric::named(bad).err().unwrap().to_string().contains(bad));
+        }
+    }
+
+    #[test]
+    fn a_run_collapses_from_its_own_best() {
+        assert!(!run(&[0.6, 0.3]).collapsed());
+        assert!(run(&[0.6, 0.29]).collapsed());
+        assert!(run(&[0.1]).collapsed(), "also from the warm start");
+    }
+}

@@ -1,0 +1,238 @@
+//! Runs the arms of experiments, one run on one thread, and stores every finished run: an interrupted study
+//! goes on with the runs that are missing.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Instant;
+
+use anyhow::{Context, Result, bail, ensure};
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use super::definitions::Plan;
+use super::metrics::Run;
+use crate::config::Config;
+use crate::routing::{Mode, Routing};
+use crate::task::Task;
+use crate::train::{RlRecord, State, Trainer, progress_bar};
+use crate::{atomic, threads};
+
+/// What a run's numbers depend on beside its configuration: the version, and the published bits of the maths.
+pub(super) const VERSION: &str = concat!(
+    env!("CARGO_PKG_VERSION"),
+    " ",
+    include_str!("../../../conformance/DIGEST"),
+    " ",
+    include_str!("../../../conformance/RECIPES_DIGEST")
+);
+
+/// A stored run.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Stored {
+    /// The version of the program, and the digests of its maths.
+    version: String,
+    /// Samples of each held-out problem at the end.
+    samples: usize,
+    /// Its configuration.
+    pub config: Config,
+    /// What came of it.
+    pub outcome: Outcome,
+    /// Seconds that it took.
+    pub seconds: f64,
+}
+
+/// What came of a run.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Outcome {
+    /// It finished.
+    Done(Run),
+    /// It failed, with this message.
+    Failed(String),
+}
+
+/// A run that is to be there.
+struct Job {
+    path: PathBuf,
+    config: Config,
+    samples: usize,
+}
+
+/// Performs all runs of the plans that are not stored in the folder yet. Returns every plan's runs, arm after
+/// arm and seed after seed; `None` if `stop` was set before all were there.
+///
+/// Errors: a stored run that cannot be read or has another configuration; a warm start that fails. A run that
+/// fails is no error, but its outcome.
+pub fn perform(
+    plans: &[Plan],
+    folder: &Path,
+    threads: Option<usize>,
+    stop: &AtomicBool,
+) -> Result<Option<Vec<Vec<Stored>>>> {
+    let jobs: Vec<Vec<Job>> = plans.iter().map(|plan| jobs(plan, folder)).collect::<Result<_>>()?;
+    let missing = jobs.iter().flatten().filter_map(|job| match job.stored() {
+        Ok(None) => Some(Ok(job)),
+        Ok(Some(_)) => None,
+        Err(error) => Some(Err(error)),
+    });
+    let missing: Vec<&Job> = missing.collect::<Result<_>>()?;
+    let mut warm: BTreeMap<String, Config> = BTreeMap::new();
+    for job in &missing {
+        let config = warm_config(&job.config)?;
+        warm.insert(serde_json::to_string(&config)?, config);
+    }
+    let warm: Vec<(String, Config)> = warm.into_iter().collect();
+    let bar = progress_bar(warm.len() as u64, "warm starts");
+    let states = threads::each(threads, &warm, |(_, config)| {
+        let state = warm_start(config, stop)?;
+        bar.inc(1);
+        Ok(state)
+    })?;
+    bar.finish_and_clear();
+    let states: BTreeMap<&str, Option<(State, f64)>> =
+        warm.iter().map(|(key, _)| &**key).zip(states).collect();
+    let bar = progress_bar(missing.iter().map(|job| job.config.rl.steps).sum(), "RL steps");
+    threads::each(threads, &missing, |job| {
+        let key = serde_json::to_string(&warm_config(&job.config)?)?;
+        match states.get(&*key) {
+            Some(Some((state, start))) => job.perform(state, *start, stop, || bar.inc(1)),
+            _ => Ok(()),
+        }
+    })?;
+    bar.finish_and_clear();
+    let all = jobs.iter().map(|jobs| jobs.iter().map(Job::stored).collect::<Result<Option<Vec<Stored>>>>());
+    all.collect()
+}
+
+/// The jobs of a plan.
+fn jobs(plan: &Plan, folder: &Path) -> Result<Vec<Job>> {
+    let folder = folder.join(&plan.experiment.id);
+    std::fs::create_dir_all(&folder).with_context(|| format!("cannot make folder {}", folder.display()))?;
+    atomic::clear_unfinished(&folder)?;
+    let mut jobs = Vec::new();
+    for arm in &plan.arms {
+        let plain = |c: char| if c.is_alphanumeric() || "+-.".contains(c) { c } else { '_' };
+        let name: String = arm.label().chars().map(plain).collect();
+        for seed in 1..=plan.seeds {
+            let path = folder.join(format!("{name}-seed{seed}.json"));
+            jobs.push(Job { path, config: arm.config(seed)?, samples: plan.samples });
+        }
+    }
+    Ok(jobs)
+}
+
+impl Job {
+    /// The stored run, if there is one.
+    fn stored(&self) -> Result<Option<Stored>> {
+        let path = self.path.display();
+        let bytes = match std::fs::read(&self.path) {
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
+            read => read.with_context(|| format!("cannot read {path}"))?,
+        };
+        let stored: Stored = serde_json::from_slice(&bytes)
+            .with_context(|| format!("{path} is no stored run: delete it, and it is run again"))?;
+        let mut differences = stored.config.differences(&self.config)?;
+        if stored.samples != self.samples {
+            differences.push(format!("samples: {} / {}", stored.samples, self.samples));
+        }
+        if stored.version != VERSION {
+            differences.push(format!("version: {} / {VERSION}", stored.version));
+        }
+        ensure!(
+            differences.is_empty(),
+            "{path} is the run of another configuration (stored / asked for): {}; choose another --out, or \
+             delete the file",
+            differences.join("; ")
+        );
+        Ok(Some(stored))
+    }
+
+    fn perform(&self, warm: &State, start: f64, stop: &AtomicBool, tick: impl Fn()) -> Result<()> {
+        let begun = Instant::now();
+        let outcome = match self.train(warm, start, stop, tick) {
+            Ok(Some(run)) => Outcome::Done(run),
+            Ok(None) => return Ok(()),
+            Err(error) => Outcome::Failed(format!("{error:#}")),
+        };
+        let stored = Stored {
+            version: VERSION.to_owned(),
+            samples: self.samples,
+            config: self.config.clone(),
+            outcome,
+            seconds: begun.elapsed().as_secs_f64(),
+        };
+        atomic::write(&self.path, &serde_json::to_vec(&stored)?)
+    }
+
+    /// The run; `None` if it was stopped.
+    fn train(&self, warm: &State, start: f64, stop: &AtomicBool, tick: impl Fn()) -> Result<Option<Run>> {
+        let task = Task::named(&self.config.task)?;
+        let trainer = Trainer::new(self.config.clone(), task, "cpu")?;
+        let mut state = State::after_warm_start(&self.config, warm)?;
+        let mut records = Vec::new();
+        while state.progress.rl_steps < self.config.rl.steps {
+            if stop.load(Ordering::SeqCst) {
+                return Ok(None);
+            }
+            let record = trainer.rl_step(&mut state, drop)?.record;
+            check_finite(&record)?;
+            records.push(record);
+            tick();
+        }
+        let weights = state.weights.iter().map(|weight| weight.values.len()).sum();
+        let pass_at = trainer.pass_at_k(&state.weights, self.samples)?;
+        Ok(Some(Run { weights, start, records, pass_at }))
+    }
+}
+
+/// Checks that every number of a step is finite; JSON has no other ones.
+fn check_finite(record: &RlRecord) -> Result<()> {
+    let Value::Object(fields) = serde_json::to_value(record)? else { return Ok(()) };
+    match fields.iter().find(|(name, value)| *name != "held_out" && has_null(value)) {
+        Some((name, _)) => bail!("step {}: {name} is not finite", record.step),
+        None => Ok(()),
+    }
+}
+
+fn has_null(value: &Value) -> bool {
+    match value {
+        Value::Null => true,
+        Value::Array(values) => values.iter().any(has_null),
+        Value::Object(fields) => fields.values().any(has_null),
+        _ => false,
+    }
+}
+
+/// The configuration of the warm start that a run begins from: what only the RL phase reads is the same for
+/// all arms, so that they share it.
+fn warm_config(config: &Config) -> Result<Config> {
+    let plain = Config::new(&config.task, &Task::named(&config.task)?, "grpo")?;
+    let mut model = config.model.clone();
+    // The value head is the last tensor and learns nothing before the RL phase.
+    model.critic = false;
+    Ok(Config {
+        model,
+        rl: plain.rl,
+        recipe: plain.recipe,
+        recipe_toml: plain.recipe_toml,
+        asynchronous: None,
+        routing: config.routing.map(|_| Routing { mode: Mode::None, balance: 0.0 }),
+        ..config.clone()
+    })
+}
+
+/// The policy after the warm start, and its held-out pass@1; `None` if it was stopped.
+fn warm_start(config: &Config, stop: &AtomicBool) -> Result<Option<(State, f64)>> {
+    let trainer = Trainer::new(config.clone(), Task::named(&config.task)?, "cpu")?;
+    let mut state = State::new(config);
+    let mut pass = None;
+    while !state.progress.warm_done {
+        if stop.load(Ordering::SeqCst) {
+            return Ok(None);
+        }
+        pass = trainer.warm_step(&mut state, drop)?.held_out;
+    }
+    Ok(pass.map(|pass| (state, pass)))
+}

@@ -9,7 +9,8 @@ use super::routing::show;
 use super::table::Table;
 use super::{STYLE, escape};
 use crate::study::{
-    ArmFindings, Definitions, Direction, Experiment, Findings, Interval, Judgement, Measured, Study, Verdict,
+    ArmFindings, Definitions, Direction, Experiment, Findings, Interval, Judgement, Measured, SOLVED, Study,
+    Verdict, label,
 };
 
 /// What a reader of either page has to know.
@@ -208,7 +209,7 @@ fn figure(panel: &str, arms: &[(&ArmFindings, &Measured)]) -> Result<String> {
     }
     let title = if panel.is_empty() { metric.name.clone() } else { format!("{} · {panel}", metric.name) };
     // The wide intervals of few seeds must not squeeze the lines.
-    let share = metric.unit == "fraction solved";
+    let share = metric.unit == SOLVED;
     let plot = Plot { title: &title, y_label: &metric.unit, y: share.then_some((0.0, 1.0)), log: false };
     plot.figure("RL step", &series)
 }
@@ -216,10 +217,7 @@ fn figure(panel: &str, arms: &[(&ArmFindings, &Measured)]) -> Result<String> {
 /// The configurations: what is the same for all arms once, then what differs.
 fn configurations(findings: &Findings) -> Table {
     let mut table = Table::new([""]);
-    table.head.extend(findings.arms.iter().map(|arm| match arm.panel.is_empty() {
-        true => arm.name.clone(),
-        false => format!("{}/{}", arm.panel, arm.name),
-    }));
+    table.head.extend(findings.arms.iter().map(|arm| label(&arm.panel, &arm.name)));
     let mut names: Vec<&String> = findings.arms.iter().flat_map(|arm| arm.configuration.keys()).collect();
     names.sort();
     names.dedup();

@@ -120,6 +120,11 @@ pub struct Plan {
     pub arms: Vec<Arm>,
 }
 
+/// `PANEL/ARM`, or `ARM` without panels.
+pub(crate) fn label(panel: &str, arm: &str) -> String {
+    if panel.is_empty() { arm.to_owned() } else { format!("{panel}/{arm}") }
+}
+
 /// An arm in a panel.
 #[derive(Clone, Debug)]
 pub struct Arm {
@@ -133,7 +138,7 @@ pub struct Arm {
 impl Arm {
     /// `PANEL/ARM`, or `ARM` if the experiment has no panels.
     pub fn label(&self) -> String {
-        if self.panel.is_empty() { self.name.clone() } else { format!("{}/{}", self.panel, self.name) }
+        label(&self.panel, &self.name)
     }
 
     /// The configuration of its run with a seed.
@@ -240,10 +245,8 @@ impl Experiment {
                 false => &self.panels,
             };
             for panel in panels {
-                let full = |arm: &String| match panel.name.is_empty() || arm.contains('/') {
-                    true => arm.clone(),
-                    false => format!("{}/{arm}", panel.name),
-                };
+                let full =
+                    |arm: &str| if arm.contains('/') { arm.to_owned() } else { label(&panel.name, arm) };
                 let (a, b) = (full(&comparison.a), full(&comparison.b));
                 for arm in [&a, &b] {
                     let (of, name) = arm.split_once('/').unwrap_or(("", arm));

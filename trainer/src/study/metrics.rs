@@ -21,6 +21,9 @@ pub struct Run {
     pub pass_at: Vec<f64>,
 }
 
+/// The unit of pass rates.
+pub(crate) const SOLVED: &str = "fraction solved";
+
 /// A run has collapsed if its last pass@1 is below this share of its best.
 const COLLAPSE: f64 = 0.5;
 /// The pass@1 for which the time is taken.
@@ -62,7 +65,7 @@ fn throughput(record: &RlRecord) -> Option<f64> {
 }
 
 const TABLE: [(&str, &str, Option<Curve>, Value); 17] = [
-    ("peak pass@1", "fraction solved", Some(|r| r.held_out), Value::Of(|run| Some(run.peak()))),
+    ("peak pass@1", SOLVED, Some(|r| r.held_out), Value::Of(|run| Some(run.peak()))),
     ("reward", "mean reward", Some(|r| Some(r.reward)), Value::End),
     ("entropy", "nats per token", Some(|r| Some(r.entropy)), Value::End),
     ("entropy fit", "R²", None, Value::Of(entropy_fit)),
@@ -113,7 +116,7 @@ impl Metric {
         match k.filter(|k| k.is_power_of_two()) {
             Some(k) => Ok(Self {
                 name: name.to_owned(),
-                unit: "fraction solved",
+                unit: SOLVED,
                 curve: (k == 1).then_some(|r| r.held_out),
                 value: Value::PassAt(k.ilog2() as usize),
             }),
@@ -127,8 +130,7 @@ impl Metric {
     /// The points over the steps at which it was measured; none if it has no curve.
     pub fn curve(&self, run: &Run) -> Vec<(u64, f64)> {
         let Some(curve) = self.curve else { return Vec::new() };
-        let start = self.unit == "fraction solved";
-        let start = start.then_some((0, run.start));
+        let start = (self.unit == SOLVED).then_some((0, run.start));
         start.into_iter().chain(run.records.iter().filter_map(|r| Some((r.step, curve(r)?)))).collect()
     }
 

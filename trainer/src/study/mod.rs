@@ -13,7 +13,9 @@ use std::sync::atomic::AtomicBool;
 
 use anyhow::{Context, Result, ensure};
 
+pub(crate) use definitions::label;
 pub use definitions::{Arm, Comparison, Definitions, Direction, Experiment, Plan};
+pub(crate) use metrics::SOLVED;
 pub use metrics::{Metric, Run};
 pub use runner::{Outcome, Stored, perform};
 pub use statistics::Interval;

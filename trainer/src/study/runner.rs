@@ -72,16 +72,16 @@ pub fn perform(
     stop: &AtomicBool,
 ) -> Result<Option<Vec<Vec<Stored>>>> {
     let jobs: Vec<Vec<Job>> = plans.iter().map(|plan| jobs(plan, folder)).collect::<Result<_>>()?;
-    let missing = jobs.iter().flatten().filter_map(|job| match job.stored() {
-        Ok(None) => Some(Ok(job)),
-        Ok(Some(_)) => None,
-        Err(error) => Some(Err(error)),
-    });
-    let missing: Vec<&Job> = missing.collect::<Result<_>>()?;
+    // The runs to perform, each with the key of its warm start.
+    let mut missing: Vec<(String, &Job)> = Vec::new();
     let mut warm: BTreeMap<String, Config> = BTreeMap::new();
-    for job in &missing {
-        let config = warm_config(&job.config)?;
-        warm.insert(serde_json::to_string(&config)?, config);
+    for job in jobs.iter().flatten() {
+        if job.stored()?.is_none() {
+            let config = warm_config(&job.config)?;
+            let key = serde_json::to_string(&config)?;
+            warm.insert(key.clone(), config);
+            missing.push((key, job));
+        }
     }
     let warm: Vec<(String, Config)> = warm.into_iter().collect();
     let bar = progress_bar(warm.len() as u64, "warm starts");
@@ -93,13 +93,10 @@ pub fn perform(
     bar.finish_and_clear();
     let states: BTreeMap<&str, Option<(State, f64)>> =
         warm.iter().map(|(key, _)| &**key).zip(states).collect();
-    let bar = progress_bar(missing.iter().map(|job| job.config.rl.steps).sum(), "RL steps");
-    threads::each(threads, &missing, |job| {
-        let key = serde_json::to_string(&warm_config(&job.config)?)?;
-        match states.get(&*key) {
-            Some(Some((state, start))) => job.perform(state, *start, stop, || bar.inc(1)),
-            _ => Ok(()),
-        }
+    let bar = progress_bar(missing.iter().map(|(_, job)| job.config.rl.steps).sum(), "RL steps");
+    threads::each(threads, &missing, |(key, job)| match states.get(&**key) {
+        Some(Some((state, start))) => job.perform(state, *start, stop, || bar.inc(1)),
+        _ => Ok(()),
     })?;
     bar.finish_and_clear();
     let all = jobs.iter().map(|jobs| jobs.iter().map(Job::stored).collect::<Result<Option<Vec<Stored>>>>());

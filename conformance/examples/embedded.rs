@@ -11,12 +11,10 @@
 use lockstep_conformance::embedded;
 use lockstep_cpu::plain::Plain;
 use lockstep_embedded::{PUBLISHED, Trace, corpus, digest};
-use sha2::{Digest, Sha256};
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let recorded = embedded::launches()?;
     let launches = recorded.launches();
-    let file: Vec<u8> = recorded.words().iter().flat_map(|word| word.to_le_bytes()).collect();
     let digest = digest(&Plain, launches).to_string();
     match std::env::args().nth(1).as_deref() {
         None => println!("{digest}"),
@@ -27,14 +25,14 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         }
         Some("--write") => {
             let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../embedded");
-            let hash: String = Sha256::digest(&file).iter().map(|byte| format!("{byte:02x}")).collect();
-            std::fs::write(format!("{folder}/LAUNCHES"), format!("{hash}\n"))?;
+            std::fs::write(format!("{folder}/LAUNCHES"), format!("{}\n", launches.sha256()))?;
             std::fs::write(format!("{folder}/DIGEST"), format!("{digest}\n"))?;
             println!("{digest}\n{folder}/DIGEST: was {}", PUBLISHED.trim());
         }
         Some(word) if word.starts_with('-') => return Err(format!("unknown argument `{word}`").into()),
         Some(path) => {
-            std::fs::write(path, file)?;
+            let bytes: Vec<u8> = recorded.words().iter().flat_map(|word| word.to_le_bytes()).collect();
+            std::fs::write(path, bytes)?;
             println!("{digest}");
         }
     }

@@ -12,7 +12,7 @@ mod recorder;
 #[cfg(feature = "std")]
 pub use recorder::Recorded;
 
-use crate::record::{Kind, Record, is_hex};
+use crate::record::{Hash, Kind, Record};
 use crate::{POISON, POISON64, Runner};
 use lockstep_core::for_each_op;
 use lockstep_core::op::{Arg, Decoder, MAX_POINTERS, MAX_WORDS, OPS};
@@ -31,9 +31,15 @@ impl<'a> Launches<'a> {
     /// Returns the launches in `words` if they are the published ones. Others could make a kernel read or
     /// write out of bounds.
     pub fn published(words: &'a [u64]) -> Option<Self> {
+        let launches = Self(words);
+        launches.sha256().is(PUBLISHED.trim()).then_some(launches)
+    }
+
+    /// The SHA-256 of the words, little-endian.
+    pub fn sha256(self) -> Hash {
         let mut sha256 = Sha256::new();
-        words.iter().for_each(|word| sha256.update(word.to_le_bytes()));
-        is_hex(&sha256.finalize().into(), PUBLISHED.trim()).then_some(Self(words))
+        self.0.iter().for_each(|word| sha256.update(word.to_le_bytes()));
+        Hash(sha256.finalize().into())
     }
 }
 

@@ -20,7 +20,7 @@ mod record;
 mod scalar;
 mod trace;
 
-pub use record::{Digest, Hasher, Kind, Record};
+pub use record::{Digest, Hash, Hasher, Kind, Record};
 pub use trace::Trace;
 
 use launches::Launches;

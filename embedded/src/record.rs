@@ -65,15 +65,18 @@ fn is(text: &'static str, value: fmt::Arguments<'_>) -> bool {
     rest.write_fmt(value).is_ok() && rest.0.is_empty()
 }
 
-/// Returns whether `text` is a hash in hexadecimal digits.
-pub(crate) fn is_hex(hash: &[u8; 32], text: &'static str) -> bool {
-    is(text, format_args!("{}", Hex(hash)))
+/// A SHA-256, printed in hexadecimal digits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Hash(pub(crate) [u8; 32]);
+
+impl Hash {
+    /// Returns whether this is the hash that is printed as `text`.
+    pub(crate) fn is(self, text: &'static str) -> bool {
+        is(text, format_args!("{self}"))
+    }
 }
 
-/// Prints a hash in hexadecimal digits.
-struct Hex<'a>(&'a [u8; 32]);
-
-impl fmt::Display for Hex<'_> {
+impl fmt::Display for Hash {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
     }
@@ -92,7 +95,7 @@ impl fmt::Write for Rest {
 /// Prints `digest 0123… of 4567 values`.
 impl fmt::Display for Digest {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "digest {} of {} values", Hex(&self.bytes), self.values)
+        write!(f, "digest {} of {} values", Hash(self.bytes), self.values)
     }
 }
 

@@ -7,8 +7,9 @@ use lockstep_core::num::{Hard, Soft};
 use lockstep_core::op::OPS;
 use lockstep_cpu::plain::Plain;
 use lockstep_cpu::{Cpu, SimdLevel};
+use lockstep_embedded::launches::Launches;
 use lockstep_embedded::{Digest, Kind, Op, POISON, POISON64, PUBLISHED, Runner};
-use recorded::{Event, Name, Recorded, launches};
+use recorded::{Event, Name, Recorded, launches, words};
 use std::cell::RefCell;
 use std::collections::BTreeSet;
 
@@ -41,6 +42,17 @@ fn plain_has_the_published_digest() {
     other.bytes[31] ^= 1;
     assert!(!other.is_published());
     assert!(!Digest { values: digest.values + 1, ..digest }.is_published());
+}
+
+/// What a machine or a page may run from a file.
+#[test]
+fn only_the_published_launches_are_taken_from_a_file() {
+    let write = "run `cargo run --release -p lockstep-conformance --example embedded -- --write`";
+    assert!(Launches::published(words()).is_some(), "embedded/LAUNCHES is of other launches: {write}");
+    let mut changed = words().to_vec();
+    changed[0] += 1;
+    assert!(Launches::published(&changed).is_none());
+    assert!(Launches::published(&words()[1..]).is_none());
 }
 
 #[test]

@@ -5,10 +5,19 @@ use lockstep_embedded::launches::{self, Launches};
 use lockstep_embedded::{Hasher, Kind, Record, Runner, corpus};
 use std::sync::OnceLock;
 
-/// All launches, recorded once.
-pub(crate) fn launches() -> Launches<'static> {
+/// The words of all launches, recorded once.
+pub(crate) fn words() -> &'static [u64] {
+    recording().words()
+}
+
+fn recording() -> &'static launches::Recorded {
     static LAUNCHES: OnceLock<launches::Recorded> = OnceLock::new();
-    LAUNCHES.get_or_init(|| embedded::launches().expect("cases of every op")).launches()
+    LAUNCHES.get_or_init(|| embedded::launches().expect("cases of every op"))
+}
+
+/// All launches.
+pub(crate) fn launches() -> Launches<'static> {
+    recording().launches()
 }
 
 /// One call of [`Record`].

@@ -30,7 +30,7 @@ struct Sizes {
 
 /// An experiment.
 #[derive(Clone, Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct Experiment {
     /// Its name on the command line.
     pub id: String,
@@ -45,6 +45,9 @@ pub struct Experiment {
     pub needs: Option<String>,
     /// Seeds, if not those of the protocol.
     seeds: Option<u64>,
+    /// The first seed.
+    #[serde(default = "one")]
+    pub first_seed: u64,
     /// Samples of each held-out problem at the end of a run, if not those of the protocol.
     samples: Option<usize>,
     /// Estimated seconds that a run takes on one thread.
@@ -74,6 +77,10 @@ pub struct Named {
     pub name: String,
     #[serde(default)]
     set: Table,
+}
+
+fn one() -> u64 {
+    1
 }
 
 fn one_panel() -> Vec<Named> {
@@ -112,7 +119,7 @@ pub enum Direction {
 pub struct Plan {
     /// The experiment.
     pub experiment: Experiment,
-    /// Number of seeds, counted from 1.
+    /// Number of seeds, counted from the experiment's first.
     pub seeds: u64,
     /// Samples of each held-out problem at the end of a run.
     pub samples: usize,

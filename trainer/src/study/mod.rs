@@ -31,7 +31,7 @@ pub struct StudyArgs {
     /// What to run: the name of an experiment, or all; list: print the experiments
     #[arg(value_name = "list|ID|all")]
     pub what: String,
-    /// Number of seeds, counted from 1 [default: the experiment's]
+    /// Number of seeds, counted from the experiment's first, 1 but for `rate` [default: the experiment's]
     #[arg(long, value_parser = clap::value_parser!(u64).range(1..=1000))]
     pub seeds: Option<u64>,
     /// Small sizes and few steps: whether everything runs, not what is true

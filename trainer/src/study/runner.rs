@@ -112,7 +112,7 @@ fn jobs(plan: &Plan, folder: &Path) -> Result<Vec<Job>> {
     for arm in &plan.arms {
         let plain = |c: char| if c.is_alphanumeric() || "+-.".contains(c) { c } else { '_' };
         let name: String = arm.label().chars().map(plain).collect();
-        for seed in 1..=plan.seeds {
+        for seed in (plan.experiment.first_seed..).take(plan.seeds as usize) {
             let path = folder.join(format!("{name}-seed{seed}.json"));
             jobs.push(Job { path, config: arm.config(seed)?, samples: plan.samples });
         }

@@ -39,7 +39,7 @@ pub struct Findings {
     pub source: String,
     /// What a reader has to know of the arms.
     pub note: String,
-    /// Number of seeds, counted from 1.
+    /// Number of seeds.
     pub seeds: u64,
     /// Samples of each held-out problem at the end of a run.
     pub samples: usize,

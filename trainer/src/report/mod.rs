@@ -107,9 +107,18 @@ fn plots(warm: &[&WarmRecord], rl: &[&RlRecord]) -> Result<Vec<String>> {
         let loss = Series::Line { name: "value loss", color: BLUE, points: critic, dots: false };
         plot("Critic", "mean loss of a token's value").figure(x, &[loss])
     });
+    let clean: Vec<_> = rl.iter().filter_map(|r| Some((r.step as f64, r.clean_reward?))).collect();
+    let clean = (!clean.is_empty()).then_some(Series::Line {
+        name: "before flips",
+        color: GREEN,
+        points: clean,
+        dots: false,
+    });
+    let rewards: Vec<Series> =
+        [line("mean reward", BLUE, |r| r.reward), held_out].into_iter().chain(clean).collect();
     let mut plots = vec![
         Plot { y: Some((0.0, 1.0)), ..plot("Reward and held-out pass@1", "fraction solved") }
-            .figure(x, &[line("mean reward", BLUE, |r| r.reward), held_out])?,
+            .figure(x, &rewards)?,
         Plot { log: true, ..plot("Importance ratio: spread", "ratio") }.figure(
             x,
             &[

@@ -63,6 +63,10 @@ pub struct TrainArgs {
     /// Rollouts per prompt [default: 8]
     #[arg(long, help_heading = "Sizes")]
     pub group: Option<usize>,
+    /// Turn each 0/1 reward of the RL phase round with this probability, that of a greedy baseline too;
+    /// evaluations stay clean [default: 0]
+    #[arg(long, value_name = "P")]
+    pub flip_rewards: Option<f32>,
     /// Updates per RL batch [default: 4]
     #[arg(long, help_heading = "Sizes")]
     pub minibatches: Option<usize>,
@@ -179,6 +183,7 @@ impl TrainArgs {
         set(&mut config.rl.prompts, self.prompts);
         set(&mut config.rl.keep, self.keep);
         set(&mut config.rl.group, self.group);
+        set(&mut config.rl.flip_rewards, self.flip_rewards);
         set(&mut config.rl.minibatches, self.minibatches);
         set(&mut config.warm.max_steps, self.warm_steps);
         set(&mut config.warm.updates, self.warm_updates);

@@ -116,7 +116,7 @@ impl Run {
         let weights: usize = state.weights.iter().map(|w| w.values.len()).sum();
         screen.line(&format!(
             "task {} · recipe {} · seed {} · folder {}\n\
-             model: {} layers, width {}, {} experts (top {}), {weights} weights · Lockstep on {}{}{}",
+             model: {} layers, width {}, {} experts (top {}), {weights} weights · Lockstep on {}{}{}{}",
             config.task,
             config.recipe,
             config.seed,
@@ -132,6 +132,10 @@ impl Run {
             config
                 .asynchronous
                 .map_or(String::new(), |engine| format!(" · simulated engine: {}", engine.schedule.name())),
+            match config.rl.flip_rewards {
+                0.0 => String::new(),
+                flips => format!(" · rewards flipped with probability {flips}"),
+            },
         ));
         if state.progress.lines() > 0 {
             screen.line(&format!(

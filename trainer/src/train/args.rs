@@ -44,6 +44,9 @@ pub struct TrainArgs {
     /// Write the rollouts of every RL step into this folder, for `lockstep score`
     #[arg(long, value_name = "DIR")]
     pub dump_rollouts: Option<PathBuf>,
+    /// Write the report every few seconds while the run goes on; open in a browser, it refreshes itself
+    #[arg(long)]
+    pub report_live: bool,
     /// Threads [default: all cores]; the number does not change a bit of the result
     #[arg(long, value_parser = clap::value_parser!(u16).range(1..=1024))]
     pub threads: Option<u16>,

@@ -126,7 +126,7 @@ struct Lines {
 pub const METRICS: &str = "metrics.jsonl";
 /// The seconds each step took; kept out of the metrics because no two runs agree on them.
 pub(super) const TIMINGS: &str = "timings.jsonl";
-/// The report that a finished run writes.
+/// The report of a finished run, or with `--report-live` of one that goes on.
 pub(super) const REPORT: &str = "report.html";
 
 impl Journal {

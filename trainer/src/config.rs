@@ -80,8 +80,15 @@ pub struct Rl {
     pub keep: usize,
     /// Rollouts per prompt.
     pub group: usize,
+    /// Probability with which the verifier's judgement of a response is turned round.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub flip_rewards: f32,
     /// Updates per batch, each on its own share of the prompts.
     pub minibatches: usize,
+}
+
+fn is_zero(x: &f32) -> bool {
+    *x == 0.0
 }
 
 /// How policies are evaluated: one sample per problem, at temperature 1.
@@ -119,7 +126,15 @@ impl Config {
             recipe_toml,
             adam: AdamConfig { beta1: 0.9, beta2: 0.98, eps: 1e-8, weight_decay: 0.01, max_norm: 1.0 },
             warm: Warm { rate: 3e-3, batch: 64, updates: 10, target: 0.35, max_steps: 120 },
-            rl: Rl { rate: 3e-4, steps: 320, prompts: 128, keep: 64, group: 8, minibatches: 4 },
+            rl: Rl {
+                rate: 3e-4,
+                steps: 320,
+                prompts: 128,
+                keep: 64,
+                group: 8,
+                flip_rewards: 0.0,
+                minibatches: 4,
+            },
             measure: Measure { problems: 512, every: 10 },
             asynchronous: None,
             routing: None,
@@ -177,7 +192,7 @@ impl Config {
                 "--async with --routing: a response that several policies sampled has no single routing"
             );
         }
-        let Rl { prompts, keep, group, minibatches, rate, .. } = self.rl;
+        let Rl { prompts, keep, group, minibatches, rate, flip_rewards, .. } = self.rl;
         ensure!(
             minibatches <= prompts.min(keep),
             "--minibatches is {minibatches}: more than the {} prompts that are learnt from",
@@ -194,6 +209,7 @@ impl Config {
             self.warm.max_steps
         );
         ensure!(rate.is_finite() && rate >= 0.0, "--rate is {rate}: expected a finite number of at least 0");
+        ensure!((0.0..=1.0).contains(&flip_rewards), "--flip-rewards is {flip_rewards}: expected 0 to 1");
         let target = self.warm.target;
         ensure!(target.is_finite(), "--warm-target is {target}: expected a finite number");
         Ok(())
@@ -266,22 +282,27 @@ mod tests {
         let task = Task::named("addition:1").unwrap();
         let config = Config::new("addition:1", &task, "grpo").unwrap();
         let text = serde_json::to_string(&config).unwrap();
-        assert!(!text.contains("routing") && !text.contains("rollout_precision"), "{text}");
+        assert!(
+            ["routing", "rollout_precision", "flip_rewards"].iter().all(|name| !text.contains(name)),
+            "{text}"
+        );
         assert_eq!(serde_json::from_str::<Config>(&text).unwrap(), config);
         assert_eq!((config.trainer_manner(), config.engine_manner()), Default::default());
         let mut asked = config.clone();
         asked.routing = Some(Routing { mode: Mode::R3, balance: 0.5 });
         asked.rollout_precision = RolloutPrecision::Bf16;
+        asked.rl.flip_rewards = 0.4;
         let differences = config.differences(&asked).unwrap();
-        assert_eq!(differences.len(), 3);
+        assert_eq!(differences.len(), 4);
         for one in [
             "rollout_precision: not set / \"bf16\"",
             "routing.balance: not set / 0.5",
             "routing.mode: not set / \"r3\"",
+            "rl.flip_rewards: not set / 0.4",
         ] {
             assert!(differences.iter().any(|found| found == one), "{differences:?}");
         }
-        assert_eq!(asked.differences(&config).unwrap().len(), 3);
+        assert_eq!(asked.differences(&config).unwrap().len(), 4);
         let text = serde_json::to_string(&asked).unwrap();
         assert_eq!(serde_json::from_str::<Config>(&text).unwrap(), asked);
     }

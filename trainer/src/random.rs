@@ -25,6 +25,8 @@ pub enum Phase {
     Recipe = 8,
     /// Tokens sampled for pass@k at the end of a run.
     PassAtK = 9,
+    /// Which rewards are flipped.
+    Flip = 10,
 }
 
 /// One stream of random numbers.

@@ -82,6 +82,12 @@ fn train_refuses() {
         (&["train", "--steps", "many"], &["--steps"]),
         (&["train", "--rate", "nan"], &["--rate"]),
         (&["train", "--rate", "1e40"], &["--rate"]),
+        (&["train", "--flip-rewards", "1.5"], &["--flip-rewards is 1.5: expected 0 to 1"]),
+        (&["train", "--flip-rewards", "nan"], &["--flip-rewards is NaN: expected 0 to 1"]),
+        (
+            &["train", "--flip-rewards", "0.4", "--recipe", "mars"],
+            &["--flip-rewards is 0.4", "mars reads no reward of a response"],
+        ),
         (&["train", "--warm-target", "1e40"], &["--warm-target"]),
         (&["train", "--experts", "4", "--top-k", "5"], &["--experts is 4", "goes to 5 (--top-k)"]),
         (&["train", "--top-k", "0"], &["--top-k is 0"]),

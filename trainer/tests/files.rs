@@ -180,6 +180,35 @@ fn a_new_run_cuts_nothing() {
     assert!(!at.join("run/metrics.jsonl").exists());
 }
 
+#[test]
+fn a_live_report_refreshes_itself_until_the_run_ends() {
+    let root = tempfile::tempdir().unwrap();
+    let at = root.path();
+    let page = |folder: &str| fs::read_to_string(at.join(folder).join("report.html")).unwrap();
+    let refresh = "<meta http-equiv=\"refresh\"";
+    let train = format!("train {TINY} --report-live --out");
+    // A first run, then its continuation: each writes a page after its first step, and one when it is stopped.
+    for (command, progress) in [
+        (format!("{train} run --warm-steps 1 --steps 100000"), " · running: "),
+        ("train --resume run --report-live".to_owned(), " of 100000<"),
+    ] {
+        let before = lines(&at.join("run"));
+        let mut run = lockstep(at, &command).spawn().unwrap();
+        wait_for_lines(&mut run, &at.join("run"), before + 1);
+        let first = page("run");
+        assert!(first.contains(refresh) && first.contains(progress) && first.ends_with("</html>\n"));
+        assert!(Command::new("kill").args(["-INT", &run.id().to_string()]).status().unwrap().success());
+        assert_eq!(run.wait().unwrap().code(), Some(130));
+        assert!(!page("run").contains(refresh));
+    }
+    // Nothing of it stays: without the flag the same steps give the same page.
+    fine(at, &format!("{train} done --warm-steps 1 --steps 2"));
+    let live = page("done");
+    assert!(!live.contains(refresh) && !live.contains("running"));
+    fine(at, "train --resume done");
+    assert_eq!(page("done"), live);
+}
+
 /// The command with file sizes limited to `blocks` blocks, which from inside looks like a full disk: a
 /// partial write, then an error.
 fn limited(at: &Path, blocks: usize, program: &str, arguments: &str) -> Output {

@@ -6,6 +6,7 @@ mod study;
 mod table;
 
 use std::fmt::Write;
+use std::time::Duration;
 
 use anyhow::Result;
 
@@ -38,18 +39,31 @@ fn split(records: &[Record]) -> (Vec<&WarmRecord>, Vec<&RlRecord>) {
     (warm, rl)
 }
 
-/// Renders the page.
-pub fn html(config: &Config, records: &[Record], seconds: &[f64]) -> Result<String> {
+/// How often the page of a run that goes on is written, and read again by the browser.
+pub const EVERY: Duration = Duration::from_secs(2);
+
+/// Renders the page; that of a run that goes on says how far it is, and refreshes itself.
+pub fn html(config: &Config, records: &[Record], seconds: &[f64], running: bool) -> Result<String> {
     let (warm, rl) = split(records);
     let (before, after) = before_and_after(records);
     let mut page = String::new();
     let title = format!("{} · {} · seed {}", escape(&config.task), escape(&config.recipe), config.seed);
+    let (mut refresh, mut progress) = (String::new(), String::new());
+    if running {
+        refresh = format!("<meta http-equiv=\"refresh\" content=\"{}\">", EVERY.as_secs());
+        progress = match rl.last() {
+            Some(last) => format!(" · running: step {} of {}", last.step, config.rl.steps),
+            None => {
+                format!(" · running: warm-start step {} of at most {}", warm.len(), config.warm.max_steps)
+            }
+        };
+    }
     write!(
         page,
-        "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">\
+        "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">{refresh}\
          <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\
          <title>Lockstep: {title}</title><style>{STYLE}</style></head><body><main>\n\
-         <h1>Lockstep training report</h1><p class=\"sub\">{title}</p>\n<section class=\"cards\">"
+         <h1>Lockstep training report</h1><p class=\"sub\">{title}{progress}</p>\n<section class=\"cards\">"
     )?;
     let warm_seconds = seconds.iter().take(warm.len()).sum::<f64>();
     let rl_seconds = seconds.iter().skip(warm.len()).sum::<f64>();
@@ -107,9 +121,18 @@ fn plots(warm: &[&WarmRecord], rl: &[&RlRecord]) -> Result<Vec<String>> {
         let loss = Series::Line { name: "value loss", color: BLUE, points: critic, dots: false };
         plot("Critic", "mean loss of a token's value").figure(x, &[loss])
     });
+    let clean: Vec<_> = rl.iter().filter_map(|r| Some((r.step as f64, r.clean_reward?))).collect();
+    let clean = (!clean.is_empty()).then_some(Series::Line {
+        name: "before flips",
+        color: GREEN,
+        points: clean,
+        dots: false,
+    });
+    let rewards: Vec<Series> =
+        [line("mean reward", BLUE, |r| r.reward), held_out].into_iter().chain(clean).collect();
     let mut plots = vec![
         Plot { y: Some((0.0, 1.0)), ..plot("Reward and held-out pass@1", "fraction solved") }
-            .figure(x, &[line("mean reward", BLUE, |r| r.reward), held_out])?,
+            .figure(x, &rewards)?,
         Plot { log: true, ..plot("Importance ratio: spread", "ratio") }.figure(
             x,
             &[

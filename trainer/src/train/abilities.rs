@@ -77,8 +77,18 @@ pub(super) fn check(recipe: &Recipe, config: &Config, task: &Task) -> Result<()>
         recipe.name,
         lacking.join("; ")
     );
+    let flips = config.rl.flip_rewards;
+    let reads = |column| recipe.needs().iter().any(|need| need.column == column);
+    ensure!(
+        flips == 0.0 || FLIPPED.into_iter().any(reads),
+        "--flip-rewards is {flips}, but the recipe {} reads no reward of a response",
+        recipe.name
+    );
     Ok(())
 }
+
+/// The columns that hold the verifier's rewards.
+const FLIPPED: [Column; 3] = [Column::rewards, Column::token_rewards, Column::reward_components];
 
 /// What a run lacks for a recipe, on a task whose working is `judged` or not, with or without routing.
 fn lacking(recipe: &Recipe, judged: bool, routing: bool) -> Vec<String> {

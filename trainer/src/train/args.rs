@@ -44,6 +44,9 @@ pub struct TrainArgs {
     /// Write the rollouts of every RL step into this folder, for `lockstep score`
     #[arg(long, value_name = "DIR")]
     pub dump_rollouts: Option<PathBuf>,
+    /// Write the report every few seconds while the run goes on; open in a browser, it refreshes itself
+    #[arg(long)]
+    pub report_live: bool,
     /// Threads [default: all cores]; the number does not change a bit of the result
     #[arg(long, value_parser = clap::value_parser!(u16).range(1..=1024))]
     pub threads: Option<u16>,
@@ -63,6 +66,10 @@ pub struct TrainArgs {
     /// Rollouts per prompt [default: 8]
     #[arg(long, help_heading = "Sizes")]
     pub group: Option<usize>,
+    /// Turn each 0/1 reward of the RL phase round with this probability, that of a greedy baseline too;
+    /// evaluations stay clean [default: 0]
+    #[arg(long, value_name = "P")]
+    pub flip_rewards: Option<f32>,
     /// Updates per RL batch [default: 4]
     #[arg(long, help_heading = "Sizes")]
     pub minibatches: Option<usize>,
@@ -179,6 +186,7 @@ impl TrainArgs {
         set(&mut config.rl.prompts, self.prompts);
         set(&mut config.rl.keep, self.keep);
         set(&mut config.rl.group, self.group);
+        set(&mut config.rl.flip_rewards, self.flip_rewards);
         set(&mut config.rl.minibatches, self.minibatches);
         set(&mut config.warm.max_steps, self.warm_steps);
         set(&mut config.warm.updates, self.warm_updates);

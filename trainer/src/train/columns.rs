@@ -221,8 +221,7 @@ impl Trainer {
             out.reward_weights = Some(KINDS.to_vec());
         }
         if reads.contains(Column::flawed) {
-            let flawed =
-                |(p, r): (&Problem, &Response)| u8::from(p.reward(&said(r)) == 1.0 && said(r) != p.solution);
+            let flawed = |(p, r): (&Problem, &Response)| u8::from(r.reward == 1.0 && said(r) != p.solution);
             out.flawed = Some(each().map(flawed).collect());
         }
         if reads.contains(Column::answer_class) {

@@ -42,8 +42,11 @@ pub struct RlRecord {
     pub step: u64,
     /// Held-out pass@1, if evaluated after this step.
     pub held_out: Option<f64>,
-    /// Mean reward.
+    /// Mean reward, as the recipe sees it.
     pub reward: f64,
+    /// Mean reward before flips, if rewards are flipped.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub clean_reward: Option<f64>,
     /// Fraction of groups whose rewards are all equal; most recipes learn nothing from them.
     pub constant_groups: f64,
     /// Mean number of tokens per response.
@@ -123,7 +126,7 @@ struct Lines {
 pub const METRICS: &str = "metrics.jsonl";
 /// The seconds each step took; kept out of the metrics because no two runs agree on them.
 pub(super) const TIMINGS: &str = "timings.jsonl";
-/// The report that a finished run writes.
+/// The report of a finished run, or with `--report-live` of one that goes on.
 pub(super) const REPORT: &str = "report.html";
 
 impl Journal {

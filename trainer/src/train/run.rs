@@ -46,7 +46,8 @@ pub fn train(args: &TrainArgs) -> Result<bool> {
     if let Some(dump) = &args.dump_rollouts {
         make_folder(dump)?;
     }
-    let run = Run { trainer, folder, _lock: lock, dump: args.dump_rollouts.clone(), stop: on_ctrl_c()? };
+    let (dump, live) = (args.dump_rollouts.clone(), args.report_live);
+    let run = Run { trainer, folder, _lock: lock, dump, live, stop: on_ctrl_c()? };
     threads::on_pool(args.threads.map(usize::from), || run.go(state))
 }
 
@@ -72,6 +73,7 @@ struct Run {
     folder: PathBuf,
     _lock: Lock,
     dump: Option<PathBuf>,
+    live: bool,
     stop: Arc<AtomicBool>,
 }
 
@@ -81,8 +83,12 @@ impl Run {
         let mut journal = Journal::open(&self.folder, state.progress.lines())?;
         let screen = Screen::new(config, state.progress.rl_steps);
         self.greet(&screen, &state);
+        let mut reported: Option<Instant> = None;
         while !state.progress.warm_done || state.progress.rl_steps < config.rl.steps {
             if self.stop.load(Ordering::SeqCst) {
+                if self.live {
+                    self.report(false)?;
+                }
                 screen.line(&format!(
                     "stopped; continue with: lockstep train --resume {}",
                     self.folder.display()
@@ -94,6 +100,10 @@ impl Run {
             let seconds = start.elapsed().as_secs_f64();
             journal.append(&record, seconds)?;
             state.save(config, &self.folder)?;
+            if self.live && reported.is_none_or(|at| at.elapsed() >= report::EVERY) {
+                self.report(true)?;
+                reported = Some(Instant::now());
+            }
             match &record {
                 Record::Warm(r) => screen.warm(r, seconds),
                 Record::Rl(r) => screen.rl(r, config.rl.steps, seconds),
@@ -116,7 +126,7 @@ impl Run {
         let weights: usize = state.weights.iter().map(|w| w.values.len()).sum();
         screen.line(&format!(
             "task {} · recipe {} · seed {} · folder {}\n\
-             model: {} layers, width {}, {} experts (top {}), {weights} weights · Lockstep on {}{}{}",
+             model: {} layers, width {}, {} experts (top {}), {weights} weights · Lockstep on {}{}{}{}",
             config.task,
             config.recipe,
             config.seed,
@@ -132,6 +142,10 @@ impl Run {
             config
                 .asynchronous
                 .map_or(String::new(), |engine| format!(" · simulated engine: {}", engine.schedule.name())),
+            match config.rl.flip_rewards {
+                0.0 => String::new(),
+                flips => format!(" · rewards flipped with probability {flips}"),
+            },
         ));
         if state.progress.lines() > 0 {
             screen.line(&format!(
@@ -159,12 +173,17 @@ impl Run {
         Ok(Record::Rl(Box::new(record)))
     }
 
+    /// Writes the report of the steps so far; returns these.
+    fn report(&self, running: bool) -> Result<Vec<Record>> {
+        let (records, seconds) = (read(&self.folder)?, super::read_seconds(&self.folder));
+        let page = report::html(self.trainer.config(), &records, &seconds, running)?;
+        atomic::write(&self.folder.join(REPORT), page.as_bytes())?;
+        Ok(records)
+    }
+
     /// Writes the report and prints the headline result.
     fn finish(&self) -> Result<()> {
-        let records = read(&self.folder)?;
-        let page = self.folder.join(REPORT);
-        let config = self.trainer.config();
-        atomic::write(&page, report::html(config, &records, &super::read_seconds(&self.folder))?.as_bytes())?;
+        let records = self.report(false)?;
         let (before, after) = report::before_and_after(&records);
         let show =
             |pass: Option<f64>| pass.map_or("not measured".to_owned(), |p| format!("{:.1} %", 100.0 * p));
@@ -174,7 +193,7 @@ impl Run {
             show(before),
             show(after),
             self.trainer.held_out_problems(),
-            page.display()
+            self.folder.join(REPORT).display()
         ));
         Ok(())
     }

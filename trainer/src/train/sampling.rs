@@ -89,13 +89,14 @@ impl Trainer {
     pub(super) fn generate(&self, state: &mut State, step: u64) -> Result<Generated> {
         let rl = &self.config().rl;
         let (mut kept, mut alike) = (Vec::new(), Vec::new());
-        let (mut rewards, mut constant, mut tokens, mut asked) = (Vec::new(), 0, 0, 0);
+        let (mut rewards, mut clean, mut constant, mut tokens, mut asked) = (Vec::new(), Vec::new(), 0, 0, 0);
         for round in 0..MAX_ROUNDS {
             let groups = match &self.config().asynchronous {
                 Some(settings) => self.deliver(state, settings, step)?,
                 None => self.sample_groups(state, step, u64::from(round) * rl.prompts as u64)?,
             };
-            let groups = self.visit(state, groups, step)?;
+            clean.extend(groups.iter().flat_map(Group::rewards).map(f64::from));
+            let groups = self.visit(state, groups, step, round)?;
             let responses = || groups.iter().flat_map(|group| &group.responses);
             rewards.extend(responses().map(|response| f64::from(response.reward)));
             tokens += responses().map(|response| response.tokens.len()).sum::<usize>();
@@ -120,6 +121,7 @@ impl Trainer {
         kept.extend(alike.into_iter().take(missing));
         let record = RlRecord {
             reward: mean(rewards.iter().copied()),
+            clean_reward: (rl.flip_rewards > 0.0).then(|| mean(clean.iter().copied())),
             response_tokens: tokens as f64 / rewards.len() as f64,
             constant_groups: constant as f64 / asked as f64,
             ..RlRecord::default()
@@ -148,13 +150,23 @@ impl Trainer {
         Ok(rows.zip(&problems).map(group).collect())
     }
 
-    /// Gives new groups their baselines, and remembers about their prompts what the recipe asks for.
-    fn visit(&self, state: &mut State, mut groups: Vec<Group>, step: u64) -> Result<Vec<Group>> {
+    /// Flips rewards if the run asks for that, gives new groups their baselines, and remembers about their
+    /// prompts what the recipe asks for. A noisy verifier judges every response of the RL phase, also the
+    /// greedy one.
+    fn visit(&self, state: &mut State, mut groups: Vec<Group>, step: u64, round: u32) -> Result<Vec<Group>> {
+        let flips = if self.trial { 0.0 } else { self.config().rl.flip_rewards };
+        let mut noise = Stream::new(self.config().seed, Phase::Flip, step, round.into());
+        // The verifier's rewards are 0 or 1.
+        let mut judge = |reward: f32| if noise.unit() < flips { 1.0 - reward } else { reward };
+        for response in groups.iter_mut().flat_map(|group| &mut group.responses) {
+            response.reward = judge(response.reward);
+        }
         let each: Vec<&Problem> = groups.iter().map(|group| &group.problem).collect();
         let greedy = match self.algorithm.asks(Duty::GreedyResponse) {
             true => self.rewards(&each, &self.greedy(&state.weights, &each)?),
             false => Vec::new(),
         };
+        let greedy: Vec<f32> = greedy.into_iter().map(judge).collect();
         for (i, group) in groups.iter_mut().enumerate() {
             let tracked = || state.memory.value(&group.problem.prompt);
             group.baseline = greedy.get(i).copied().unwrap_or_else(tracked);
@@ -189,4 +201,77 @@ fn teaches(rollouts: &RolloutsBuf, credit: &Credit) -> Result<Vec<bool>> {
         (members.start..members.end).any(teaches)
     };
     Ok((0..batch.groups()).map(group).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::Config;
+    use crate::task::Task;
+    use crate::train::{Asynchronous, RlStep, Schedule};
+
+    fn trainer(recipe: &str, change: impl Fn(&mut Config)) -> Trainer {
+        let task = Task::named("addition:1").unwrap();
+        let mut config = Config::new("addition:1", &task, recipe).unwrap();
+        (config.model.layers, config.model.width, config.model.hidden) = (1, 8, 8);
+        (config.rl.prompts, config.rl.minibatches, config.rl.steps, config.rl.rate) = (64, 1, 2, 0.0);
+        (config.measure.problems, config.measure.every) = (16, 1);
+        change(&mut config);
+        Trainer::new(config, task, "cpu").unwrap()
+    }
+
+    /// An untrained model solves next to nothing: at 1 every reward is turned round, at 1/4 about 128 of 512.
+    #[test]
+    fn flips_change_rewards_alone() {
+        let visited = |flips| {
+            let trainer = trainer("remax", |config| config.rl.flip_rewards = flips);
+            let mut state = State::new(trainer.config());
+            let groups = trainer.sample_groups(&state, 0, 0).unwrap();
+            trainer.visit(&mut state, groups, 0, 0).unwrap()
+        };
+        let clean = visited(0.0);
+        for (flips, least, most) in [(0.25, 96, 160), (1.0, 512, 512)] {
+            let mut flipped = visited(flips);
+            let (mut changed, mut greedy) = (0, 0);
+            for (group, before) in flipped.iter_mut().zip(&clean) {
+                greedy += usize::from(group.baseline != before.baseline);
+                group.baseline = before.baseline;
+                for (response, before) in group.responses.iter_mut().zip(&before.responses) {
+                    assert!([0.0, 1.0].contains(&response.reward));
+                    changed += usize::from(response.reward != before.reward);
+                    response.reward = before.reward;
+                }
+            }
+            assert_eq!(flipped, clean, "nothing but rewards and baselines");
+            assert!((least..=most).contains(&changed), "{changed}");
+            assert!(greedy > 0 && (greedy == 64) == (flips == 1.0), "{greedy}");
+        }
+    }
+
+    /// With rate 0 the policy stays as it is: what is learnt from is turned round, with and without an engine
+    /// beside the trainer, what is measured is not.
+    #[test]
+    fn evaluations_stay_clean() {
+        for schedule in [None, Some(Schedule::Areal)] {
+            let records = |flips| {
+                let trainer = trainer("grpo", |config| {
+                    (config.rl.prompts, config.rl.flip_rewards) = (8, flips);
+                    config.asynchronous = schedule.map(Asynchronous::new);
+                });
+                let mut state = State::new(trainer.config());
+                state.reference = Some(state.weights.clone());
+                let mut step = |_| {
+                    let RlStep { record, .. } = trainer.rl_step(&mut state, drop).unwrap();
+                    (record.reward, record.clean_reward, record.held_out)
+                };
+                [0, 1].map(&mut step)
+            };
+            for ((clean, none, measured), (flipped, before, still)) in
+                records(0.0).into_iter().zip(records(1.0))
+            {
+                assert_eq!((none, before, flipped), (None, Some(clean), 1.0 - clean));
+                assert_eq!(measured, still);
+            }
+        }
+    }
 }

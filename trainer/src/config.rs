@@ -9,7 +9,7 @@ use serde_json::Value;
 use crate::adamw::AdamConfig;
 use crate::model::{Manner, Shape};
 use crate::routing::{RolloutPrecision, Routing};
-use crate::task::Task;
+use crate::task::{Game, Task};
 use crate::train::Asynchronous;
 use crate::vocab::Vocab;
 
@@ -59,7 +59,7 @@ pub struct Warm {
     pub batch: usize,
     /// Updates per step.
     pub updates: u64,
-    /// Fraction of training problems that must be solved.
+    /// Fraction of training problems that must be solved, or of games played by the rules.
     pub target: f32,
     /// Maximum number of steps.
     pub max_steps: u64,
@@ -125,7 +125,13 @@ impl Config {
             },
             recipe_toml,
             adam: AdamConfig { beta1: 0.9, beta2: 0.98, eps: 1e-8, weight_decay: 0.01, max_norm: 1.0 },
-            warm: Warm { rate: 3e-3, batch: 64, updates: 10, target: 0.35, max_steps: 120 },
+            warm: Warm {
+                rate: 3e-3,
+                batch: 64,
+                updates: 10,
+                target: if task.game().is_some() { 0.98 } else { 0.35 },
+                max_steps: 120,
+            },
             rl: Rl {
                 rate: 3e-4,
                 steps: 320,
@@ -140,6 +146,11 @@ impl Config {
             routing: None,
             rollout_precision: RolloutPrecision::default(),
         })
+    }
+
+    /// The game, if the task is one.
+    pub fn game(&self) -> Option<Game> {
+        Game::named(&self.task)
     }
 
     /// How the trainer runs the model.
@@ -193,6 +204,22 @@ impl Config {
             );
         }
         let Rl { prompts, keep, group, minibatches, rate, flip_rewards, .. } = self.rl;
+        if self.game().is_some() {
+            ensure!(
+                flip_rewards == 0.0,
+                "--flip-rewards with --task {}: expected a task whose rewards are 0 or 1",
+                self.task
+            );
+            ensure!(
+                self.asynchronous.is_none(),
+                "--async with --task {}: the engine samples a response in one piece, not in turns",
+                self.task
+            );
+            ensure!(
+                prompts % 2 == 0,
+                "--prompts is {prompts}: expected an even number, one for each role of a game"
+            );
+        }
         ensure!(
             minibatches <= prompts.min(keep),
             "--minibatches is {minibatches}: more than the {} prompts that are learnt from",

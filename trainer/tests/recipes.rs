@@ -9,9 +9,10 @@ use std::process::{Command, Output};
 use clap::Parser;
 use lockstep::Recipe;
 use lockstep::recipe::names;
-use lockstep_trainer::train::{RlStep, State, Suits, TrainArgs, Trainer};
+use lockstep_trainer::task::Kind;
+use lockstep_trainer::train::{RlStep, State, TrainArgs, Trainer, suits};
 
-const SIZES: &str = "--task addition:1 --steps 3 --prompts 6 --keep 4 --group 5 --minibatches 2 \
+const SIZES: &str = "--steps 3 --prompts 6 --keep 4 --group 5 --minibatches 2 \
                      --warm-target 0.25 --warm-steps 60 --measure 4 --layers 1 --width 16 --experts 2 \
                      --threads 1 --rate 0.003";
 
@@ -31,20 +32,19 @@ struct Line {
     train: TrainArgs,
 }
 
-fn trainer(recipe: &str) -> anyhow::Result<Trainer> {
-    let line = format!("train {SIZES} --recipe {recipe}");
+fn trainer(task: &str, recipe: &str) -> anyhow::Result<Trainer> {
+    let line = format!("train {SIZES} --task {task} --recipe {recipe}");
     Trainer::of(&Line::parse_from(line.split_whitespace()).train)
 }
 
-/// All runs share one warm start, which solves some problems but not others, so that every recipe has
-/// something to learn.
-#[test]
-fn every_name_trains_or_says_why_not() {
+/// The recipes that train on a task, those that it refuses, and those that learnt nothing. All runs share one
+/// warm start, which solves some problems but not others, so that every recipe has something to learn.
+fn every_name(task: &str, kind: Kind) -> (usize, Vec<&'static str>, Vec<&'static str>) {
     let folder = tempfile::tempdir().unwrap();
     let at = folder.path();
     // Without a value head, and with one.
     let warm = ["dapo", "gae"].map(|name| {
-        let trainer = trainer(name).unwrap();
+        let trainer = trainer(task, name).unwrap();
         let mut warm = State::new(trainer.config());
         while !warm.progress.warm_done {
             trainer.warm_step(&mut warm, drop).unwrap();
@@ -53,16 +53,21 @@ fn every_name_trains_or_says_why_not() {
     });
     let (mut trained, mut refused, mut still) = (0, Vec::new(), Vec::new());
     for name in names() {
-        let trainer = match (trainer(name), Suits::of(&Recipe::named(name).unwrap())) {
-            (Err(error), Err(why)) => {
+        let suits = suits(&Recipe::named(name).unwrap());
+        let trainer = match trainer(task, name) {
+            Err(error) => {
                 let message = format!("{error:#}");
-                assert!(message.contains(&why) && message.contains(name), "{name}: {message}");
+                let why = suits.as_ref().err().map_or("asks for what this task cannot give", |why| why);
+                assert!(message.contains(why) && message.contains(name), "{name}: {message}");
+                assert!(!suits.is_ok_and(|kinds| kinds.contains(&kind)), "{name}: docs/training.md has it");
                 refused.push(*name);
                 continue;
             }
-            (trainer, suits) => {
-                suits.unwrap_or_else(|why| panic!("{name} trains, but docs/training.md says: {why}"));
-                trainer.unwrap_or_else(|error| panic!("{name}: {error:#}"))
+            Ok(trainer) => {
+                let kinds =
+                    suits.unwrap_or_else(|why| panic!("{name} trains, but docs/training.md says: {why}"));
+                assert!(kinds.contains(&kind), "{name} trains, but docs/training.md says {kinds:?}");
+                trainer
             }
         };
         let mut state = warm[usize::from(trainer.config().model.critic)].clone();
@@ -91,11 +96,24 @@ fn every_name_trains_or_says_why_not() {
         }
         trained += 1;
     }
+    (trained, refused, still)
+}
+
+#[test]
+fn every_name_trains_or_says_why_not() {
+    let (trained, refused, still) = every_name("addition:1", Kind::Arithmetic);
     assert!(
         100 * trained >= 98 * names().len(),
         "{trained} of {} train; refused: {refused:?}",
         names().len()
     );
+    assert!(still.is_empty(), "{still:?} learnt nothing");
+}
+
+#[test]
+fn every_name_plays_or_says_why_not() {
+    let (trained, refused, still) = every_name("kuhn", Kind::Game);
+    assert!(10 * trained >= 8 * names().len(), "{trained} of {} train; refused: {refused:?}", names().len());
     assert!(still.is_empty(), "{still:?} learnt nothing");
 }
 
@@ -122,8 +140,10 @@ fn what_is_carried_survives_a_checkpoint() {
     let at = folder.path();
     let names = ["spiral", "rapo_replay", "mssr", "v0_5", "remix_full", "vcpo_full", "ppo_critic"];
     let engines = ["dapo_full --async april", "rapo_replay --async areal --train-time 20 --staleness 2"];
-    for name in names.into_iter().chain(engines) {
-        let train = format!("train {SIZES} --steps 5 --warm-steps 3 --seed 4 --recipe {name}")
+    let games = ["spiral --task kuhn", "mars --task kuhn"];
+    for name in names.into_iter().chain(engines).chain(games) {
+        let task = if name.contains("--task") { "" } else { "--task addition:1 " };
+        let train = format!("train {SIZES} {task}--steps 5 --warm-steps 3 --seed 4 --recipe {name}")
             .replace("--steps 3 ", "")
             .replace("--warm-steps 60", "");
         assert!(lockstep(at, &format!("{train} --out whole")).status.success(), "{name}");
@@ -153,7 +173,7 @@ fn what_is_carried_survives_a_checkpoint() {
 #[test]
 fn the_synchronous_schedule_changes_nothing() {
     let run = |engine: &str| {
-        let line = format!("train {SIZES} --recipe dapo_full {engine}");
+        let line = format!("train {SIZES} --task addition:1 --recipe dapo_full {engine}");
         let trainer = Trainer::of(&Line::parse_from(line.split_whitespace()).train).unwrap();
         let mut state = State::new(trainer.config());
         state.reference = Some(state.weights.clone());

@@ -18,11 +18,21 @@ pub use study::{html as study_html, markdown as study_markdown, verdicts as stud
 
 const STYLE: &str = include_str!("style.css");
 
-/// Held-out pass@1 after the warm start and after the last RL step.
+/// What says how good a policy is: after the warm start and after the last RL step.
 pub fn before_and_after(records: &[Record]) -> (Option<f64>, Option<f64>) {
     let (warm, rl) = split(records);
-    let before = warm.iter().rev().find_map(|r| r.held_out);
-    (before, rl.iter().rev().find_map(|r| r.held_out))
+    let before = warm.iter().rev().find_map(|r| r.measured());
+    (before, rl.iter().rev().find_map(|r| r.measured()))
+}
+
+/// Its name, in a game or in another task.
+pub(crate) fn measure(game: bool) -> &'static str {
+    if game { "exploitability" } else { "held-out pass@1" }
+}
+
+/// Its value as text.
+pub(crate) fn shown(game: bool, value: f64) -> String {
+    if game { format!("{value:.4}") } else { format!("{:.1} %", 100.0 * value) }
 }
 
 /// Reads one number of a step.
@@ -46,6 +56,8 @@ pub const EVERY: Duration = Duration::from_secs(2);
 pub fn html(config: &Config, records: &[Record], seconds: &[f64], running: bool) -> Result<String> {
     let (warm, rl) = split(records);
     let (before, after) = before_and_after(records);
+    let game = config.game().is_some();
+    let show = |x: Option<f64>| x.map_or("–".to_owned(), |x| shown(game, x));
     let mut page = String::new();
     let title = format!("{} · {} · seed {}", escape(&config.task), escape(&config.recipe), config.seed);
     let (mut refresh, mut progress) = (String::new(), String::new());
@@ -68,44 +80,54 @@ pub fn html(config: &Config, records: &[Record], seconds: &[f64], running: bool)
     let warm_seconds = seconds.iter().take(warm.len()).sum::<f64>();
     let rl_seconds = seconds.iter().skip(warm.len()).sum::<f64>();
     for (value, what) in [
-        (percent(before), "held-out pass@1 after the warm start"),
-        (percent(after), "held-out pass@1 after RL"),
-        (rl.len().to_string(), "RL steps"),
-        (format!("{warm_seconds:.0} s + {rl_seconds:.0} s"), "warm start + RL"),
+        (show(before), format!("{} after the warm start", measure(game))),
+        (show(after), format!("{} after RL", measure(game))),
+        (rl.len().to_string(), "RL steps".to_owned()),
+        (format!("{warm_seconds:.0} s + {rl_seconds:.0} s"), "warm start + RL".to_owned()),
     ] {
         write!(page, "<div><b>{value}</b><span>{what}</span></div>")?;
     }
     page.push_str("</section>\n");
-    write!(
-        page,
-        "<p>Held-out pass@1: one sampled response at temperature 1 for each of at most {} problems that are \
-         never trained on, from the weights rounded to bf16. The RL phase sees rewards only; its advantages, \
+    page.push_str("<p>");
+    match game {
+        true => page.push_str(
+            "Exploitability: what best responses to the policy win in the mean over both roles, exact, from \
+             the weights as they sample; 0 in an equilibrium. Rewards are zero-sum: their mean is 0.",
+        ),
+        false => write!(
+            page,
+            "Held-out pass@1: one sampled response at temperature 1 for each of at most {} problems that are \
+             never trained on, from the weights rounded to bf16.",
+            config.measure.problems
+        )?,
+    }
+    page.push_str(
+        " The RL phase sees rewards only; its advantages, \
          losses and gradients dL/dlogp are computed by Lockstep. Ratio, clip and loss statistics are over \
          all tokens that a step learns from (groups whose rewards differ), each with the log-probability it \
          had in its own update.</p>\n<section class=\"plots\">\n",
-        config.measure.problems
-    )?;
-    page.push_str(&plots(&warm, &rl)?.join("\n"));
+    );
+    page.push_str(&plots(game, &warm, &rl)?.join("\n"));
     page.push_str(&engine_plots(&rl)?.join("\n"));
     page.push_str(&routing::plots(&rl)?.join("\n"));
     page.push_str("</section>\n");
-    comparison(&mut page, &warm, &rl)?;
+    comparison(&mut page, [measure(game).to_owned(), show(before), show(after)], &rl)?;
     routing::tables(&mut page, &rl)?;
     configuration(&mut page, config)?;
     page.push_str("</main></body></html>\n");
     Ok(page)
 }
 
-fn plots(warm: &[&WarmRecord], rl: &[&RlRecord]) -> Result<Vec<String>> {
+fn plots(game: bool, warm: &[&WarmRecord], rl: &[&RlRecord]) -> Result<Vec<String>> {
     let of = |f: fn(&RlRecord) -> f64| rl.iter().map(|r| (r.step as f64, f(r))).collect::<Vec<_>>();
     let line = |name, color, f| Series::Line { name, color, points: of(f), dots: false };
     let band = |name, color, low, high| Series::Band { name, color, low: of(low), high: of(high) };
-    let start = warm.iter().rev().find_map(|r| r.held_out).map(|p| (0.0, p));
-    let measured = rl.iter().filter_map(|r| r.held_out.map(|p| (r.step as f64, p)));
-    let held_out = Series::Line {
-        name: "held-out pass@1",
+    let start = warm.iter().rev().find_map(|r| r.measured()).map(|p| (0.0, p));
+    let points = rl.iter().filter_map(|r| r.measured().map(|p| (r.step as f64, p)));
+    let measured = Series::Line {
+        name: measure(game),
         color: ORANGE,
-        points: start.into_iter().chain(measured).collect(),
+        points: start.into_iter().chain(points).collect(),
         dots: true,
     };
     let warm_line = |name, color, f: fn(&WarmRecord) -> f64| Series::Line {
@@ -128,11 +150,17 @@ fn plots(warm: &[&WarmRecord], rl: &[&RlRecord]) -> Result<Vec<String>> {
         points: clean,
         dots: false,
     });
-    let rewards: Vec<Series> =
-        [line("mean reward", BLUE, |r| r.reward), held_out].into_iter().chain(clean).collect();
+    let first = match game {
+        true => plot("Exploitability", "mean gain of a best response").figure(x, &[measured])?,
+        false => {
+            let reward = line("mean reward", BLUE, |r| r.reward);
+            let series: Vec<Series> = [reward, measured].into_iter().chain(clean).collect();
+            Plot { y: Some((0.0, 1.0)), ..plot("Reward and held-out pass@1", "fraction solved") }
+                .figure(x, &series)?
+        }
+    };
     let mut plots = vec![
-        Plot { y: Some((0.0, 1.0)), ..plot("Reward and held-out pass@1", "fraction solved") }
-            .figure(x, &rewards)?,
+        first,
         Plot { log: true, ..plot("Importance ratio: spread", "ratio") }.figure(
             x,
             &[
@@ -181,11 +209,20 @@ fn plots(warm: &[&WarmRecord], rl: &[&RlRecord]) -> Result<Vec<String>> {
             .figure(x, &[line("all rewards equal", PURPLE, |r| r.constant_groups)])?,
         plot("Warm start: loss", "nats per token")
             .figure("warm-start step", &[warm_line("supervised loss", BLUE, |r| r.loss)])?,
-        Plot { y: Some((0.0, 1.0)), ..plot("Warm start: training problems solved", "fraction solved") }
+        match game {
+            true => {
+                Plot { y: Some((0.0, 1.0)), ..plot("Warm start: games by the rules", "fraction of games") }
+                    .figure("warm-start step", &[warm_line("sampled games", ORANGE, |r| r.training_pass)])?
+            }
+            false => Plot {
+                y: Some((0.0, 1.0)),
+                ..plot("Warm start: training problems solved", "fraction solved")
+            }
             .figure(
                 "warm-start step",
                 &[warm_line("training problems, sampled", ORANGE, |r| r.training_pass)],
             )?,
+        },
     ];
     plots.extend(critic.transpose()?);
     Ok(plots)
@@ -222,7 +259,7 @@ fn engine_plots(rl: &[&RlRecord]) -> Result<Vec<String>> {
 const INKED: plotters::style::RGBColor = plotters::style::RGBColor(55, 60, 70);
 
 /// Compares the first and the last tenth of the RL phase.
-fn comparison(page: &mut String, warm: &[&WarmRecord], rl: &[&RlRecord]) -> Result<()> {
+fn comparison(page: &mut String, [measure, before, after]: [String; 3], rl: &[&RlRecord]) -> Result<()> {
     let part = rl.len().div_ceil(10).max(1);
     let first: Vec<_> = rl.iter().take(part).collect();
     let last: Vec<_> = rl.iter().rev().take(part).collect();
@@ -234,14 +271,9 @@ fn comparison(page: &mut String, warm: &[&WarmRecord], rl: &[&RlRecord]) -> Resu
         "<h2>Before and after</h2><table><tr><th></th><th>first {part} RL step(s)</th><th>last \
          {part}</th></tr>"
     )?;
-    let pass = [
-        percent(warm.iter().rev().find_map(|r| r.held_out)),
-        percent(rl.iter().rev().find_map(|r| r.held_out)),
-    ];
     write!(
         page,
-        "<tr><td>held-out pass@1 (before the first, after the last)</td><td>{}</td><td>{}</td></tr>",
-        pass[0], pass[1]
+        "<tr><td>{measure} (before the first, after the last)</td><td>{before}</td><td>{after}</td></tr>"
     )?;
     let lines: [(&str, Field); 9] = [
         ("mean reward", |r| r.reward),
@@ -274,10 +306,6 @@ fn configuration(page: &mut String, config: &Config) -> Result<()> {
     }
     writeln!(page, "</table><pre>{}</pre></div>", escape(&config.recipe_toml))?;
     Ok(())
-}
-
-fn percent(pass: Option<f64>) -> String {
-    pass.map_or("–".to_owned(), |p| format!("{:.1} %", 100.0 * p))
 }
 
 fn escape(text: &str) -> String {

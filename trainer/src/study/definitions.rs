@@ -312,7 +312,7 @@ mod tests {
         let all = Definitions::built_in().unwrap();
         let error = |id| all.plan(id, true, None).unwrap_err().to_string();
         assert!(error("S99").contains("'S99'") && error("S99").contains("S6b"));
-        assert!(error("S10").contains("games of several turns"));
+        assert!(error("S11").contains("flipped at random"));
         let text = include_str!("experiments.toml").replace("a = \"TEMPO\"", "a = \"TEMPI\"");
         assert!(format!("{:#}", Definitions::parse(&text).unwrap_err()).contains("'TEMPI'"));
     }

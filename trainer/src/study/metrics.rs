@@ -14,7 +14,11 @@ pub struct Run {
     /// Number of weights.
     pub weights: usize,
     /// Held-out pass@1 of the warm start, one sample a problem.
-    pub start: f64,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub start: Option<f64>,
+    /// In a game its exploitability instead.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub start_exploitability: Option<f64>,
     /// The RL steps.
     pub records: Vec<RlRecord>,
     /// Held-out pass@k at the end, for k = 1, 2, 4, …
@@ -23,6 +27,9 @@ pub struct Run {
 
 /// The unit of pass rates.
 pub(crate) const SOLVED: &str = "fraction solved";
+
+/// The unit of exploitability.
+const EXPLOITED: &str = "mean gain of a best response";
 
 /// A run has collapsed if its last pass@1 is below this share of its best.
 const COLLAPSE: f64 = 0.5;
@@ -64,8 +71,9 @@ fn throughput(record: &RlRecord) -> Option<f64> {
     record.engine.as_ref().map(|engine| engine.tokens as f64 / engine.clock)
 }
 
-const TABLE: [(&str, &str, Option<Curve>, Value); 17] = [
-    ("peak pass@1", SOLVED, Some(|r| r.held_out), Value::Of(|run| Some(run.peak()))),
+const TABLE: [(&str, &str, Option<Curve>, Value); 18] = [
+    ("peak pass@1", SOLVED, Some(|r| r.held_out), Value::Of(Run::peak)),
+    ("exploitability", EXPLOITED, Some(|r| r.exploitability), Value::End),
     ("reward", "mean reward", Some(|r| Some(r.reward)), Value::End),
     ("entropy", "nats per token", Some(|r| Some(r.entropy)), Value::End),
     ("entropy fit", "R²", None, Value::Of(entropy_fit)),
@@ -130,8 +138,16 @@ impl Metric {
     /// The points over the steps at which it was measured; none if it has no curve.
     pub fn curve(&self, run: &Run) -> Vec<(u64, f64)> {
         let Some(curve) = self.curve else { return Vec::new() };
-        let start = (self.unit == SOLVED).then_some((0, run.start));
-        start.into_iter().chain(run.records.iter().filter_map(|r| Some((r.step, curve(r)?)))).collect()
+        let start = match self.unit {
+            SOLVED => run.start,
+            EXPLOITED => run.start_exploitability,
+            _ => None,
+        };
+        start
+            .map(|start| (0, start))
+            .into_iter()
+            .chain(run.records.iter().filter_map(|r| Some((r.step, curve(r)?))))
+            .collect()
     }
 
     /// The run as one number; none if the run did not measure it.
@@ -153,16 +169,20 @@ impl Metric {
 impl Run {
     /// Held-out pass@1 of the warm start and of every evaluation.
     fn evaluations(&self) -> impl Iterator<Item = f64> {
-        std::iter::once(self.start).chain(self.records.iter().filter_map(|r| r.held_out))
+        self.start.into_iter().chain(self.records.iter().filter_map(|r| r.held_out))
     }
 
-    fn peak(&self) -> f64 {
-        self.evaluations().fold(0.0, f64::max)
+    fn peak(&self) -> Option<f64> {
+        self.evaluations().reduce(f64::max)
     }
 
-    /// Whether it has lost most of what it had reached.
+    /// Whether it has lost most of what it had reached; in a game, whether it is easier to exploit than the
+    /// warm start.
     pub fn collapsed(&self) -> bool {
-        self.evaluations().last().is_some_and(|last| last < COLLAPSE * self.peak())
+        if let Some(start) = self.start_exploitability {
+            return self.records.iter().rev().find_map(|r| r.exploitability).is_some_and(|last| last > start);
+        }
+        self.evaluations().last().zip(self.peak()).is_some_and(|(last, peak)| last < COLLAPSE * peak)
     }
 }
 
@@ -191,7 +211,7 @@ mod tests {
             ..RlRecord::default()
         };
         let records = (1..).zip(held_out).map(record).collect();
-        Run { weights: 1, start: 0.3, records, pass_at: vec![0.5, 0.75] }
+        Run { weights: 1, start: Some(0.3), start_exploitability: None, records, pass_at: vec![0.5, 0.75] }
     }
 
     #[test]
@@ -215,5 +235,25 @@ mod tests {
         assert!(!run(&[0.6, 0.3]).collapsed());
         assert!(run(&[0.6, 0.29]).collapsed());
         assert!(run(&[0.1]).collapsed(), "also from the warm start");
+    }
+
+    #[test]
+    fn a_game_is_measured_by_its_exploitability() {
+        let record =
+            |x: &f64| RlRecord { step: 1, exploitability: Some(*x), held_out: None, ..RlRecord::default() };
+        let run = |exploitability: &[f64]| Run {
+            start: None,
+            start_exploitability: Some(0.4),
+            records: exploitability.iter().map(record).collect(),
+            pass_at: Vec::new(),
+            ..run(&[])
+        };
+        let metric = |name: &str| Metric::named(name).unwrap();
+        assert_eq!(metric("exploitability").value(&run(&[0.3, 0.2])), Some(0.2));
+        assert_eq!(metric("exploitability").curve(&run(&[0.3])), [(0, 0.4), (1, 0.3)]);
+        for name in ["pass@1", "peak pass@1"] {
+            assert_eq!((metric(name).value(&run(&[0.3])), metric(name).curve(&run(&[0.3])).len()), (None, 0));
+        }
+        assert!(run(&[0.3, 0.41]).collapsed() && !run(&[0.5, 0.39]).collapsed());
     }
 }

@@ -15,7 +15,7 @@ use super::metrics::Run;
 use crate::config::Config;
 use crate::routing::{Mode, Routing};
 use crate::task::Task;
-use crate::train::{RlRecord, State, Trainer, progress_bar};
+use crate::train::{RlRecord, State, Trainer, WarmRecord, progress_bar};
 use crate::{atomic, threads};
 
 /// What a run's numbers depend on beside its configuration: the version, and the published bits of the maths.
@@ -91,11 +91,11 @@ pub fn perform(
         Ok(state)
     })?;
     bar.finish_and_clear();
-    let states: BTreeMap<&str, Option<(State, f64)>> =
+    let states: BTreeMap<&str, Option<(State, WarmRecord)>> =
         warm.iter().map(|(key, _)| &**key).zip(states).collect();
     let bar = progress_bar(missing.iter().map(|(_, job)| job.config.rl.steps).sum(), "RL steps");
     threads::each(threads, &missing, |(key, job)| match states.get(&**key) {
-        Some(Some((state, start))) => job.perform(state, *start, stop, || bar.inc(1)),
+        Some(Some((state, end))) => job.perform(state, end, stop, || bar.inc(1)),
         _ => Ok(()),
     })?;
     bar.finish_and_clear();
@@ -146,9 +146,9 @@ impl Job {
         Ok(Some(stored))
     }
 
-    fn perform(&self, warm: &State, start: f64, stop: &AtomicBool, tick: impl Fn()) -> Result<()> {
+    fn perform(&self, warm: &State, end: &WarmRecord, stop: &AtomicBool, tick: impl Fn()) -> Result<()> {
         let begun = Instant::now();
-        let outcome = match self.train(warm, start, stop, tick) {
+        let outcome = match self.train(warm, end, stop, tick) {
             Ok(Some(run)) => Outcome::Done(run),
             Ok(None) => return Ok(()),
             Err(error) => Outcome::Failed(format!("{error:#}")),
@@ -164,7 +164,13 @@ impl Job {
     }
 
     /// The run; `None` if it was stopped.
-    fn train(&self, warm: &State, start: f64, stop: &AtomicBool, tick: impl Fn()) -> Result<Option<Run>> {
+    fn train(
+        &self,
+        warm: &State,
+        end: &WarmRecord,
+        stop: &AtomicBool,
+        tick: impl Fn(),
+    ) -> Result<Option<Run>> {
         let task = Task::named(&self.config.task)?;
         let trainer = Trainer::new(self.config.clone(), task, "cpu")?;
         let mut state = State::after_warm_start(&self.config, warm)?;
@@ -180,7 +186,8 @@ impl Job {
         }
         let weights = state.weights.iter().map(|weight| weight.values.len()).sum();
         let pass_at = trainer.pass_at_k(&state.weights, self.samples)?;
-        Ok(Some(Run { weights, start, records, pass_at }))
+        let (start, start_exploitability) = (end.held_out, end.exploitability);
+        Ok(Some(Run { weights, start, start_exploitability, records, pass_at }))
     }
 }
 
@@ -220,16 +227,16 @@ fn warm_config(config: &Config) -> Result<Config> {
     })
 }
 
-/// The policy after the warm start, and its held-out pass@1; `None` if it was stopped.
-fn warm_start(config: &Config, stop: &AtomicBool) -> Result<Option<(State, f64)>> {
+/// The policy after the warm start, and its last record; `None` if it was stopped.
+fn warm_start(config: &Config, stop: &AtomicBool) -> Result<Option<(State, WarmRecord)>> {
     let trainer = Trainer::new(config.clone(), Task::named(&config.task)?, "cpu")?;
     let mut state = State::new(config);
-    let mut pass = None;
+    let mut end = None;
     while !state.progress.warm_done {
         if stop.load(Ordering::SeqCst) {
             return Ok(None);
         }
-        pass = trainer.warm_step(&mut state, drop)?.held_out;
+        end = Some(trainer.warm_step(&mut state, drop)?);
     }
-    Ok(pass.map(|pass| (state, pass)))
+    Ok(end.map(|end| (state, end)))
 }

@@ -2,6 +2,7 @@
 //! can be checked.
 
 mod columns;
+mod game;
 mod jsonl;
 
 use std::collections::HashSet;
@@ -11,6 +12,7 @@ use anyhow::{Context, Result, bail};
 use serde::{Deserialize, Serialize};
 
 pub use columns::{Columns, Operation};
+pub use game::Game;
 pub use jsonl::{JsonlTask, parse_jsonl};
 
 /// The character before the final answer in a response.
@@ -22,9 +24,9 @@ pub const ANSWER_MARK: char = '#';
 pub struct Problem {
     /// What the model reads.
     pub prompt: String,
-    /// A worked response that ends with the answer; used only by the warm start.
+    /// A worked response that ends with the answer, or the moves of a game; used only by the warm start.
     pub solution: String,
-    /// The final answer.
+    /// The final answer; of a game, what was dealt.
     pub answer: String,
 }
 
@@ -48,11 +50,29 @@ pub enum Task {
     Columns(Columns),
     /// Problems read from a file.
     Jsonl(JsonlTask),
+    /// A game of the policy against itself. It has no held-out part: every game can be played.
+    Game(Game),
+}
+
+/// What a task can give to a recipe.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// The worked solution is the only correct one, step by step between spaces, and so can be used to judge
+    /// a response's working.
+    Arithmetic,
+    /// Only the answer can be judged.
+    Jsonl,
+    /// A game: several turns, two roles, rewards on both sides of 0.
+    Game,
 }
 
 impl Task {
-    /// Finds a task by its command-line name: `addition[:DIGITS]`, `multiplication[:DIGITS]` or `jsonl:PATH`.
+    /// Finds a task by its command-line name: `addition[:DIGITS]`, `multiplication[:DIGITS]`, `jsonl:PATH` or
+    /// `kuhn`.
     pub fn named(name: &str) -> Result<Self> {
+        if let Some(game) = Game::named(name) {
+            return Ok(Self::Game(game));
+        }
         let (kind, rest) = name.split_once(':').map_or((name, None), |(kind, rest)| (kind, Some(rest)));
         let operation = match (kind, rest) {
             ("jsonl", Some(path)) if !path.is_empty() => {
@@ -61,7 +81,8 @@ impl Task {
             ("addition", _) => Operation::Addition,
             ("multiplication", _) => Operation::Multiplication,
             _ => bail!(
-                "unknown task '{name}': expected addition[:DIGITS], multiplication[:DIGITS] or jsonl:PATH"
+                "unknown task '{name}': expected addition[:DIGITS], multiplication[:DIGITS], jsonl:PATH or \
+                 kuhn"
             ),
         };
         let digits = match rest {
@@ -78,6 +99,11 @@ impl Task {
         match self {
             Self::Columns(task) => task.training(below),
             Self::Jsonl(task) => task.training(below),
+            Self::Game(game) => {
+                let role = below(2) as usize;
+                let [first, second] = game.deal(below);
+                if role == 0 { first } else { second }
+            }
         }
     }
 
@@ -86,6 +112,7 @@ impl Task {
         match self {
             Self::Columns(task) => task.held_out(n),
             Self::Jsonl(task) => task.held_out(n),
+            Self::Game(_) => Vec::new(),
         }
     }
 
@@ -94,6 +121,7 @@ impl Task {
         match self {
             Self::Columns(task) => task.alphabet(),
             Self::Jsonl(task) => task.alphabet(),
+            Self::Game(game) => game.alphabet(),
         }
     }
 
@@ -102,20 +130,37 @@ impl Task {
         match self {
             Self::Columns(task) => task.longest(),
             Self::Jsonl(task) => task.longest(),
+            Self::Game(game) => game.longest(),
         }
     }
 
-    /// Whether the worked solution is the only correct one, step by step between spaces, and so can be used
-    /// to judge a response's working.
-    pub fn has_one_working(&self) -> bool {
-        matches!(self, Self::Columns(_))
+    /// The reward of a response.
+    pub fn reward(&self, problem: &Problem, response: &str) -> f32 {
+        match self {
+            Self::Game(game) => game.reward(problem, response),
+            _ => problem.reward(response),
+        }
+    }
+
+    /// What it can give to a recipe.
+    pub fn kind(&self) -> Kind {
+        match self {
+            Self::Columns(_) => Kind::Arithmetic,
+            Self::Jsonl(_) => Kind::Jsonl,
+            Self::Game(_) => Kind::Game,
+        }
+    }
+
+    /// The game, if it is one.
+    pub fn game(&self) -> Option<Game> {
+        if let Self::Game(game) = self { Some(*game) } else { None }
     }
 
     /// A fingerprint of the task's content; a resumed run must see the same problems.
     pub fn fingerprint(&self) -> String {
         match self {
-            Self::Columns(_) => String::new(),
             Self::Jsonl(task) => task.fingerprint(),
+            _ => String::new(),
         }
     }
 }
@@ -153,7 +198,7 @@ mod tests {
 
     #[test]
     fn unknown_tasks_are_named() {
-        for bad in ["sorting", "jsonl", "jsonl:", "addition:x", "addition:0", "addition:99"] {
+        for bad in ["sorting", "jsonl", "jsonl:", "addition:x", "addition:0", "addition:99", "kuhn:3"] {
             let error = Task::named(bad).err().map(|e| format!("{e:#}")).unwrap_or_default();
             assert!(error.contains(bad), "{bad}: {error}");
         }

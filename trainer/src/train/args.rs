@@ -26,7 +26,8 @@ pub struct TrainArgs {
     /// The task.
     #[arg(
         long,
-        help = "The task: addition[:DIGITS], multiplication[:DIGITS] or jsonl:PATH [default: addition]"
+        help = "The task: addition[:DIGITS], multiplication[:DIGITS], jsonl:PATH or the game kuhn [default: \
+                addition]"
     )]
     pub task: Option<String>,
     /// Seed of all randomness [default: 1]
@@ -79,7 +80,8 @@ pub struct TrainArgs {
     /// Updates per warm-start step [default: 10]
     #[arg(long, help_heading = "Sizes")]
     pub warm_updates: Option<u64>,
-    /// The warm start ends once this fraction of training problems is solved [default: 0.35]
+    /// The warm start ends once this fraction of training problems is solved, or of games played by the rules
+    /// [default: 0.35, games 0.98]
     #[arg(long, help_heading = "Sizes")]
     pub warm_target: Option<f32>,
     /// Held-out problems to evaluate on [default: 512]

@@ -181,11 +181,16 @@ impl Trainer {
         if reads.contains(Column::seed) {
             out.seed = Some(vec![self.recipe_seed(step, 0)]);
         }
+        if let Some(game) = self.task.game() {
+            self.game_columns(state, game, groups, &mut out);
+        }
         if reads.contains(Column::token_rewards) {
             let mut rewards = vec![0.0; tokens as usize];
-            let ends = out.cu_seqlens.iter().flatten().skip(1);
-            for (end, reward) in ends.zip(out.rewards.iter().flatten()) {
-                rewards[*end as usize - 1] = *reward;
+            let batch = out.batch()?;
+            for (s, reward) in out.rewards.iter().flatten().enumerate() {
+                let span = batch.cu_seqlens().span(s);
+                let last = (span.start..span.end).rev().find(|t| batch.loss_mask().at(*t));
+                rewards[last.unwrap_or(span.end - 1)] = *reward;
             }
             out.token_rewards = Some(rewards);
         }
@@ -196,7 +201,7 @@ impl Trainer {
         if reads.contains(Column::baseline) {
             out.baseline = Some(groups.iter().map(|group| group.baseline).collect());
         }
-        if reads.contains(Column::roles) {
+        if reads.contains(Column::roles) && out.roles.is_none() {
             // A single player: role 0.
             out.roles = Some(vec![0; sequences as usize]);
             let values = &state.memory.role_values;
@@ -249,7 +254,7 @@ impl Trainer {
             }
             out.similarity = Some(similarity);
         }
-        if reads.contains(Column::cu_steps) || reads.contains(Column::cu_turns) {
+        if reads.contains(Column::cu_steps) || reads.contains(Column::cu_turns) && out.cu_turns.is_none() {
             self.steps(groups, &mut out)?;
         }
         Ok(out)

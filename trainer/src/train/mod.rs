@@ -5,7 +5,9 @@ mod args;
 mod bits;
 mod columns;
 mod engine;
+mod games;
 mod group;
+mod measure;
 mod memory;
 mod record;
 mod run;
@@ -14,7 +16,7 @@ mod screen;
 mod state;
 mod trainer;
 
-pub use abilities::{Suits, tasks_markdown};
+pub use abilities::{suits, tasks_markdown};
 pub use args::TrainArgs;
 pub use engine::{Asynchronous, EngineRecord, OldPolicy, Schedule};
 pub use record::{METRICS, Record, RlRecord, WarmRecord, read, read_seconds};

@@ -32,6 +32,16 @@ pub struct WarmRecord {
     pub training_pass: f64,
     /// Held-out pass@1, if this was the last step.
     pub held_out: Option<f64>,
+    /// In a game the exploitability instead.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub exploitability: Option<f64>,
+}
+
+impl WarmRecord {
+    /// How good the policy was, if this was measured.
+    pub fn measured(&self) -> Option<f64> {
+        self.held_out.or(self.exploitability)
+    }
 }
 
 /// An RL step. Reward, constant groups and response length cover all rollouts; loss and ratio statistics
@@ -42,6 +52,9 @@ pub struct RlRecord {
     pub step: u64,
     /// Held-out pass@1, if evaluated after this step.
     pub held_out: Option<f64>,
+    /// In a game the exploitability instead.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub exploitability: Option<f64>,
     /// Mean reward, as the recipe sees it.
     pub reward: f64,
     /// Mean reward before flips, if rewards are flipped.
@@ -107,6 +120,13 @@ pub struct RlRecord {
     /// Routing differences, if routing is recorded.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub routing: Option<Mismatches>,
+}
+
+impl RlRecord {
+    /// How good the policy was, if this was measured.
+    pub fn measured(&self) -> Option<f64> {
+        self.held_out.or(self.exploitability)
+    }
 }
 
 /// The files that records are appended to.

@@ -108,10 +108,13 @@ impl Run {
                 Record::Warm(r) => screen.warm(r, seconds),
                 Record::Rl(r) => screen.rl(r, config.rl.steps, seconds),
             }
-            if let Record::Warm(super::record::WarmRecord { held_out: Some(pass), .. }) = record {
+            let Record::Warm(record) = record else { continue };
+            if let Some(measured) = record.measured() {
+                let game = config.game().is_some();
                 screen.line(&format!(
-                    "the warm start is over: held-out pass@1 is {:.1} %; from here on, rewards only",
-                    100.0 * pass
+                    "the warm start is over: {} is {}; from here on, rewards only",
+                    report::measure(game),
+                    report::shown(game, measured)
                 ));
             }
         }
@@ -185,14 +188,20 @@ impl Run {
     fn finish(&self) -> Result<()> {
         let records = self.report(false)?;
         let (before, after) = report::before_and_after(&records);
-        let show =
-            |pass: Option<f64>| pass.map_or("not measured".to_owned(), |p| format!("{:.1} %", 100.0 * p));
+        let game = self.trainer.config().game().is_some();
+        let show = |x: Option<f64>| x.map_or("not measured".to_owned(), |x| report::shown(game, x));
+        let how = match game {
+            true => "exact, 0 in an equilibrium".to_owned(),
+            false => {
+                let problems = self.trainer.held_out_problems();
+                format!("{problems} problems, one sample each at temperature 1")
+            }
+        };
         say(&format!(
-            "held-out pass@1: {} before RL, {} after ({} problems, one sample each at temperature 1)\n\
-             report: {}",
+            "{}: {} before RL, {} after ({how})\nreport: {}",
+            report::measure(game),
             show(before),
             show(after),
-            self.trainer.held_out_problems(),
             self.folder.join(REPORT).display()
         ));
         Ok(())

@@ -62,14 +62,19 @@ impl Trainer {
 
     /// The engine's greedy response to each problem.
     fn greedy(&self, weights: &Weights, problems: &[&Problem]) -> Result<Vec<Sampled>> {
+        if let Some(game) = self.task.game() {
+            return self.play_greedily(weights, game, problems);
+        }
         greedy(&self.engine(weights)?, &self.prompts(problems)?, self.limit())
     }
 
     pub(super) fn rewards(&self, problems: &[&Problem], sampled: &[Sampled]) -> Vec<f32> {
         if self.trial {
-            return (0..problems.len()).map(|i| (i % 2) as f32).collect();
+            let [low, high] = self.task.game().map_or([0.0, 1.0], |game| [-game.stake(), game.stake()]);
+            return (0..problems.len()).map(|i| if i % 2 == 0 { low } else { high }).collect();
         }
-        problems.iter().zip(sampled).map(|(p, s)| p.reward(&self.vocab.decode(&s.response))).collect()
+        let reward = |(p, s): (&&Problem, &Sampled)| self.task.reward(p, &self.vocab.decode(&s.response));
+        problems.iter().zip(sampled).map(reward).collect()
     }
 
     /// A problem for an RL step. If the recipe prunes solved prompts, it is an unsolved one, unless hardly
@@ -132,6 +137,9 @@ impl Trainer {
     /// Samples a group of responses to each prompt of a round; `first` is the index in its step of the
     /// round's first prompt.
     fn sample_groups(&self, state: &State, step: u64, first: u64) -> Result<Vec<Group>> {
+        if let Some(game) = self.task.game() {
+            return self.play_groups(state, game, step, first);
+        }
         let (rl, size) = (&self.config().rl, self.group_size());
         let rows = first..first + rl.prompts as u64;
         let problems: Vec<Problem> =
@@ -189,7 +197,10 @@ impl Trainer {
 /// Whether each group has an unmasked token, in a response that is kept, whose advantage is nonzero.
 fn teaches(rollouts: &RolloutsBuf, credit: &Credit) -> Result<Vec<bool>> {
     let batch = rollouts.batch()?;
-    let live = |token: usize| credit.loss_mask.as_ref().is_none_or(|mask| mask[token] != 0);
+    let live = |token: usize| match &credit.loss_mask {
+        Some(mask) => mask[token] != 0,
+        None => batch.loss_mask().at(token),
+    };
     let teaches = |sequence: usize| {
         let tokens = batch.cu_seqlens().span(sequence);
         let gains = |token: usize| credit.advantage[if credit.per_token { token } else { sequence }] != 0.0;

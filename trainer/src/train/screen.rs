@@ -7,12 +7,14 @@ use indicatif::{MultiProgress, ProgressBar, ProgressStyle};
 
 use super::record::{RlRecord, WarmRecord};
 use crate::config::Config;
+use crate::report::{measure, shown};
 
 /// The progress bars of a run: one for all RL steps, one for the parts of the current step.
 pub(super) struct Screen {
     bars: MultiProgress,
     run: ProgressBar,
     step: ProgressBar,
+    game: bool,
 }
 
 fn style(template: &str) -> ProgressStyle {
@@ -38,7 +40,7 @@ impl Screen {
         let step = bars.add(ProgressBar::new(1).with_style(style("{msg:>10} {wide_bar} {pos}/{len}")));
         run.set_position(done);
         run.reset_eta();
-        Self { bars, run, step }
+        Self { bars, run, step, game: config.game().is_some() }
     }
 
     /// Prints a line on stdout, above the bars.
@@ -60,21 +62,22 @@ impl Screen {
 
     /// Reports a finished warm-start step.
     pub(super) fn warm(&self, r: &WarmRecord, seconds: f64) {
-        self.line(&format!(
-            "warm {:>3}       loss {:.4}   solves {:>5.1} % of training problems   {seconds:.1} s",
-            r.step,
-            r.loss,
-            100.0 * r.training_pass
-        ));
+        let pass = 100.0 * r.training_pass;
+        let pass = match self.game {
+            true => format!("plays {pass:>5.1} % of games by the rules"),
+            false => format!("solves {pass:>5.1} % of training problems"),
+        };
+        self.line(&format!("warm {:>3}       loss {:.4}   {pass}   {seconds:.1} s", r.step, r.loss));
     }
 
     /// Reports a finished RL step.
     pub(super) fn rl(&self, r: &RlRecord, of: u64, seconds: f64) {
         self.run.set_position(r.step);
-        let held_out = r.held_out.map_or(String::new(), |p| format!("   held-out pass@1 {:.1} %", 100.0 * p));
+        let measured = r.measured().map(|x| format!("   {} {}", measure(self.game), shown(self.game, x)));
+        let measured = measured.unwrap_or_default();
         self.line(&format!(
             "rl {:>5}/{of:<3}   reward {:.3}   ratio {:.2}..{:.2} ±{:.3}   clip ↑{:.2} ↓{:.2} %   KL \
-             {:+.5}   entropy {:.3}   mismatch k3 {:.1e}   {seconds:.1} s{held_out}",
+             {:+.5}   entropy {:.3}   mismatch k3 {:.1e}   {seconds:.1} s{measured}",
             r.step,
             r.reward,
             r.ratio_min,

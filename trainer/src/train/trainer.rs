@@ -22,17 +22,14 @@ use crate::routing::{self, Mode, Record};
 use crate::task::{Problem, Task};
 use crate::vocab::{END, Vocab};
 
-/// Training problems sampled to decide whether the warm start is over.
-const WARM_CHECK_PROBLEMS: u64 = 256;
-
 /// Everything the steps need apart from the state.
 pub struct Trainer {
     config: Config,
     pub(super) task: Task,
     pub(super) vocab: Vocab,
     pub(super) algorithm: Algorithm,
-    held_out: Vec<Problem>,
-    /// Set while trying the recipe out: every second response counts as right.
+    pub(super) held_out: Vec<Problem>,
+    /// Set while trying the recipe out: every second response counts as right, or as won.
     pub(super) trial: bool,
 }
 
@@ -107,26 +104,6 @@ impl Trainer {
         build(&self.config.model, weights)?.run_as(self.config.trainer_manner())
     }
 
-    fn pass_at_1(&self, weights: &Weights, problems: &[&Problem], phase: Phase, step: u64) -> Result<f64> {
-        let rewards = self.rewards(problems, &self.rollouts(weights, problems, phase, step, 0)?);
-        Ok(mean(rewards.iter().map(|&r| f64::from(r))))
-    }
-
-    /// Held-out pass@1 after RL step `step`: one sample per problem, at temperature 1.
-    fn held_out(&self, weights: &Weights, step: u64) -> Result<f64> {
-        self.pass_at_1(weights, &self.held_out.iter().collect::<Vec<_>>(), Phase::Measure, step)
-    }
-
-    /// Held-out pass@k at temperature 1, for k = 1, 2, 4, … up to `samples`, from as many samples of every
-    /// problem.
-    pub fn pass_at_k(&self, weights: &Weights, samples: usize) -> Result<Vec<f64>> {
-        let problems: Vec<&Problem> =
-            self.held_out.iter().flat_map(|p| std::iter::repeat_n(p, samples)).collect();
-        let rewards = self.rewards(&problems, &self.rollouts(weights, &problems, Phase::PassAtK, 0, 0)?);
-        let ks = (0..32).map(|power| 1 << power).take_while(|k| *k as usize <= samples);
-        ks.map(|k| self.algorithm.pass_at_k(&rewards, samples, k)).collect()
-    }
-
     /// Runs one warm-start step: several updates on worked solutions, then a check of how many training
     /// problems are solved.
     pub fn warm_step(&self, state: &mut State, tick: impl Fn(u64)) -> Result<WarmRecord> {
@@ -147,14 +124,10 @@ impl Trainer {
             state.adam.update(&self.config.adam, self.config.warm_rate(update), &mut state.weights, &grads);
             tick(i + 1);
         }
-        let check: Vec<Problem> = (0..WARM_CHECK_PROBLEMS)
-            .map(|row| self.training_problem(Phase::WarmCheck, record.step, row))
-            .collect();
-        record.training_pass =
-            self.pass_at_1(&state.weights, &check.iter().collect::<Vec<_>>(), Phase::WarmCheck, record.step)?;
+        record.training_pass = self.training_pass(&state.weights, record.step)?;
         state.progress.warm_steps = record.step;
         if record.training_pass >= f64::from(warm.target) || record.step >= warm.max_steps {
-            record.held_out = Some(self.held_out(&state.weights, 0)?);
+            (record.held_out, record.exploitability) = self.measure(&state.weights, 0)?;
             state.progress.warm_done = true;
             state.reference = Some(state.weights.clone());
             state.adam = AdamW::new(&state.weights);
@@ -270,7 +243,7 @@ impl Trainer {
             trace = Some(Record::concat(&self.config.model, engine)?.trace);
         }
         if record.step.is_multiple_of(self.config.measure.every) || record.step == rl.steps {
-            record.held_out = Some(self.held_out(&state.weights, record.step)?);
+            (record.held_out, record.exploitability) = self.measure(&state.weights, record.step)?;
         }
         Ok(RlStep { record, rollouts, routing: trace })
     }

@@ -1,0 +1,77 @@
+//! Measures policies: pass rates by sampling, the exploitability in a game exactly.
+
+use std::collections::HashMap;
+
+use anyhow::Result;
+
+use super::trainer::{Trainer, mean};
+use crate::model::Weights;
+use crate::policy::{Pass, Sequence};
+use crate::random::Phase;
+use crate::task::{Game, Problem};
+
+/// Training problems, or games, sampled to decide whether the warm start is over.
+const WARM_CHECK_PROBLEMS: u64 = 256;
+
+impl Trainer {
+    fn pass_at_1(&self, weights: &Weights, problems: &[&Problem], phase: Phase, step: u64) -> Result<f64> {
+        let rewards = self.rewards(problems, &self.rollouts(weights, problems, phase, step, 0)?);
+        Ok(mean(rewards.iter().map(|&r| f64::from(r))))
+    }
+
+    /// Held-out pass@1 after RL step `step`, one sample per problem at temperature 1; in a game the
+    /// exploitability instead.
+    pub(super) fn measure(&self, weights: &Weights, step: u64) -> Result<(Option<f64>, Option<f64>)> {
+        if let Some(game) = self.task.game() {
+            return Ok((None, Some(self.exploitability(weights, game)?)));
+        }
+        let problems: Vec<&Problem> = self.held_out.iter().collect();
+        Ok((Some(self.pass_at_1(weights, &problems, Phase::Measure, step)?), None))
+    }
+
+    /// The fraction of training problems solved after warm-start step `step`; in a game the fraction of games
+    /// that are played to the end by the rules.
+    pub(super) fn training_pass(&self, weights: &Weights, step: u64) -> Result<f64> {
+        if let Some(game) = self.task.game() {
+            let deals: Vec<[Problem; 2]> =
+                (0..WARM_CHECK_PROBLEMS).map(|row| self.deal(game, Phase::WarmCheck, step, row)).collect();
+            let played = self.play(weights, game, &deals, Phase::WarmCheck, step, 0)?;
+            let legal = |moves: &[u32]| game.is_by_the_rules(&self.vocab.decode(moves));
+            return Ok(mean(played.iter().map(|[one, _]| f64::from(u8::from(legal(&one.response))))));
+        }
+        let check: Vec<Problem> =
+            (0..WARM_CHECK_PROBLEMS).map(|row| self.training_problem(Phase::WarmCheck, step, row)).collect();
+        self.pass_at_1(weights, &check.iter().collect::<Vec<_>>(), Phase::WarmCheck, step)
+    }
+
+    /// Held-out pass@k at temperature 1, for k = 1, 2, 4, … up to `samples`, from as many samples of every
+    /// problem; nothing in a game.
+    pub fn pass_at_k(&self, weights: &Weights, samples: usize) -> Result<Vec<f64>> {
+        if self.held_out.is_empty() {
+            return Ok(Vec::new());
+        }
+        let problems: Vec<&Problem> =
+            self.held_out.iter().flat_map(|p| std::iter::repeat_n(p, samples)).collect();
+        let rewards = self.rewards(&problems, &self.rollouts(weights, &problems, Phase::PassAtK, 0, 0)?);
+        let ks = (0..32).map(|power| 1 << power).take_while(|k| *k as usize <= samples);
+        ks.map(|k| self.algorithm.pass_at_k(&rewards, samples, k)).collect()
+    }
+
+    /// See [`Game::exploitability`]; the policy is the one that samples.
+    fn exploitability(&self, weights: &Weights, game: Game) -> Result<f64> {
+        let histories = game.histories();
+        let sequence = |(prompt, moves): &(String, String)| {
+            Ok(Sequence { prompt: self.vocab.encode(prompt)?, response: self.vocab.encode(moves)? })
+        };
+        let sequences = histories.iter().map(sequence).collect::<Result<Vec<_>>>()?;
+        let engine = self.engine(weights)?;
+        let mut logp = Pass::new(&engine, &sequences)?.logp.into_iter();
+        let mut policy = HashMap::new();
+        for (prompt, moves) in histories {
+            for (end, logp) in (1..=moves.len()).zip(&mut logp) {
+                policy.insert(format!("{prompt}{}", &moves[..end]), f64::from(logp).exp());
+            }
+        }
+        Ok(game.exploitability(&|text| policy.get(text).copied().unwrap_or(0.0)))
+    }
+}

@@ -10,7 +10,7 @@ use crate::adamw::AdamConfig;
 use crate::model::{Manner, Shape};
 use crate::routing::{RolloutPrecision, Routing};
 use crate::task::Task;
-use crate::train::Asynchronous;
+use crate::train::{Asynchronous, Pool};
 use crate::vocab::Vocab;
 
 /// The configuration of a run.
@@ -37,6 +37,9 @@ pub struct Config {
     pub rl: Rl,
     /// How often, and on how many problems, policies are evaluated.
     pub measure: Measure,
+    /// A fixed pool of training prompts.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pool: Option<Pool>,
     /// An inference engine beside the trainer, on a simulated clock.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub asynchronous: Option<Asynchronous>,
@@ -121,6 +124,7 @@ impl Config {
             warm: Warm { rate: 3e-3, batch: 64, updates: 10, target: 0.35, max_steps: 120 },
             rl: Rl { rate: 3e-4, steps: 320, prompts: 128, keep: 64, group: 8, minibatches: 4 },
             measure: Measure { problems: 512, every: 10 },
+            pool: None,
             asynchronous: None,
             routing: None,
             rollout_precision: RolloutPrecision::default(),
@@ -194,6 +198,14 @@ impl Config {
             self.warm.max_steps
         );
         ensure!(rate.is_finite() && rate >= 0.0, "--rate is {rate}: expected a finite number of at least 0");
+        if let Some(pool) = &self.pool {
+            pool.check(&self.rl)?;
+            ensure!(
+                self.asynchronous.is_none(),
+                "--async with --pool: the engine begins groups before the outcomes are there that the choice \
+                 from a pool reads"
+            );
+        }
         let target = self.warm.target;
         ensure!(target.is_finite(), "--warm-target is {target}: expected a finite number");
         Ok(())
@@ -258,6 +270,7 @@ pub fn rows(config: &Config) -> Result<Vec<(String, String)>> {
 mod tests {
     use super::*;
     use crate::routing::{Mode, RolloutPrecision};
+    use crate::train::Select;
 
     /// Checkpoints of runs without replay are byte for byte those written before replay existed, and old ones
     /// still load.
@@ -266,22 +279,27 @@ mod tests {
         let task = Task::named("addition:1").unwrap();
         let config = Config::new("addition:1", &task, "grpo").unwrap();
         let text = serde_json::to_string(&config).unwrap();
-        assert!(!text.contains("routing") && !text.contains("rollout_precision"), "{text}");
+        for absent in ["routing", "rollout_precision", "pool"] {
+            assert!(!text.contains(absent), "{text}");
+        }
         assert_eq!(serde_json::from_str::<Config>(&text).unwrap(), config);
         assert_eq!((config.trainer_manner(), config.engine_manner()), Default::default());
         let mut asked = config.clone();
         asked.routing = Some(Routing { mode: Mode::R3, balance: 0.5 });
         asked.rollout_precision = RolloutPrecision::Bf16;
+        asked.pool = Some(Pool { size: 64, select: Select::Vade });
         let differences = config.differences(&asked).unwrap();
-        assert_eq!(differences.len(), 3);
+        assert_eq!(differences.len(), 5);
         for one in [
+            "pool.select: not set / \"vade\"",
+            "pool.size: not set / 64",
             "rollout_precision: not set / \"bf16\"",
             "routing.balance: not set / 0.5",
             "routing.mode: not set / \"r3\"",
         ] {
             assert!(differences.iter().any(|found| found == one), "{differences:?}");
         }
-        assert_eq!(asked.differences(&config).unwrap().len(), 3);
+        assert_eq!(asked.differences(&config).unwrap().len(), 5);
         let text = serde_json::to_string(&asked).unwrap();
         assert_eq!(serde_json::from_str::<Config>(&text).unwrap(), asked);
     }

@@ -25,6 +25,10 @@ pub enum Phase {
     Recipe = 8,
     /// Tokens sampled for pass@k at the end of a run.
     PassAtK = 9,
+    /// The prompts of the pool.
+    Pool = 10,
+    /// Tokens of rollouts that join a group after its first ones.
+    Joining = 11,
 }
 
 /// One stream of random numbers.

@@ -52,6 +52,7 @@ pub enum Task {
 
 impl Task {
     /// Finds a task by its command-line name: `addition[:DIGITS]`, `multiplication[:DIGITS]` or `jsonl:PATH`.
+    /// DIGITS may be a range, `1-3`.
     pub fn named(name: &str) -> Result<Self> {
         let (kind, rest) = name.split_once(':').map_or((name, None), |(kind, rest)| (kind, Some(rest)));
         let operation = match (kind, rest) {
@@ -61,14 +62,16 @@ impl Task {
             ("addition", _) => Operation::Addition,
             ("multiplication", _) => Operation::Multiplication,
             _ => bail!(
-                "unknown task '{name}': expected addition[:DIGITS], multiplication[:DIGITS] or jsonl:PATH"
+                "unknown task '{name}': expected addition[:DIGITS], multiplication[:DIGITS] or jsonl:PATH, \
+                 with DIGITS as in 2 or 1-3"
             ),
         };
-        let digits = match rest {
-            None => columns::DEFAULT_DIGITS,
-            Some(text) => {
-                text.parse().with_context(|| format!("task '{name}': '{text}' is not a number of digits"))?
-            }
+        let number = |text: &str| -> Result<u32> {
+            text.parse().with_context(|| format!("task '{name}': '{text}' is not a number of digits"))
+        };
+        let digits = match rest.map(|text| text.split_once('-').unwrap_or((text, text))) {
+            None => [columns::DEFAULT_DIGITS; 2],
+            Some((least, most)) => [number(least)?, number(most)?],
         };
         Ok(Self::Columns(Columns::new(operation, digits).with_context(|| format!("task '{name}'"))?))
     }
@@ -153,7 +156,16 @@ mod tests {
 
     #[test]
     fn unknown_tasks_are_named() {
-        for bad in ["sorting", "jsonl", "jsonl:", "addition:x", "addition:0", "addition:99"] {
+        for bad in [
+            "sorting",
+            "jsonl",
+            "jsonl:",
+            "addition:x",
+            "addition:0",
+            "addition:99",
+            "addition:3-1",
+            "addition:1-",
+        ] {
             let error = Task::named(bad).err().map(|e| format!("{e:#}")).unwrap_or_default();
             assert!(error.contains(bad), "{bad}: {error}");
         }

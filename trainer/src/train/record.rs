@@ -98,12 +98,25 @@ pub struct RlRecord {
     /// Loss of the critic, if there is one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub value_loss: Option<f64>,
+    /// Rollouts sampled, if prompts come from a pool.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rollouts: Option<RolloutCount>,
     /// The engine beside the trainer, if the run has one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub engine: Option<EngineRecord>,
     /// Routing differences, if routing is recorded.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub routing: Option<Mismatches>,
+}
+
+/// Numbers of rollouts.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct RolloutCount {
+    /// In this step.
+    pub step: u64,
+    /// In the RL phase so far.
+    pub total: u64,
 }
 
 /// The files that records are appended to.

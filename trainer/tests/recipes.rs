@@ -122,7 +122,8 @@ fn what_is_carried_survives_a_checkpoint() {
     let at = folder.path();
     let names = ["spiral", "rapo_replay", "mssr", "v0_5", "remix_full", "vcpo_full", "ppo_critic"];
     let engines = ["dapo_full --async april", "rapo_replay --async areal --train-time 20 --staleness 2"];
-    for name in names.into_iter().chain(engines) {
+    let pools = ["vade", "gdro", "dars"].map(|select| format!("grpo --pool 12 --select {select}"));
+    for name in names.into_iter().chain(engines).chain(pools.iter().map(|pool| &**pool)) {
         let train = format!("train {SIZES} --steps 5 --warm-steps 3 --seed 4 --recipe {name}")
             .replace("--steps 3 ", "")
             .replace("--warm-steps 60", "");

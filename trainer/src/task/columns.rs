@@ -98,7 +98,7 @@ impl Columns {
         }
     }
 
-    /// See [`super::Task::held_out`]: one problem of every number of digits in turn, as long as there are any.
+    /// See [`super::Task::held_out`]: one problem of every number of digits in turn, while there are any.
     pub fn held_out(&self, n: usize) -> Vec<Problem> {
         let each: Vec<Vec<Problem>> =
             (self.least..=self.most).map(|digits| self.held_out_of(digits, n)).collect();

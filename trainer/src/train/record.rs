@@ -222,6 +222,14 @@ mod tests {
     use super::*;
 
     #[test]
+    fn what_is_not_asked_for_is_not_written() {
+        let text = serde_json::to_string(&RlRecord::default()).unwrap();
+        for absent in ["value_loss", "rollouts", "engine", "routing"] {
+            assert!(!text.contains(absent), "{text}");
+        }
+    }
+
+    #[test]
     fn torn_and_uncovered_lines_are_cut() {
         let folder = tempfile::tempdir().unwrap();
         let record = |step| Record::Warm(WarmRecord { step, ..WarmRecord::default() });

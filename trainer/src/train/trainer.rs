@@ -78,7 +78,8 @@ impl Trainer {
         self.trial = true;
         let mut state = State::new(&self.config);
         state.reference = Some(state.weights.clone());
-        let size = self.config.rl.group;
+        let [least, most] = self.select().sizes(self.config.rl.group);
+        let size = if least == most { most.to_string() } else { format!("{least} and {most}") };
         self.rl_step(&mut state, drop)
             .with_context(|| format!("the recipe refuses a step on two groups of {size}"))?;
         (self.config, self.trial) = (config, false);

@@ -10,7 +10,7 @@ use crate::adamw::AdamConfig;
 use crate::model::{Manner, Shape};
 use crate::routing::{RolloutPrecision, Routing};
 use crate::task::{Game, Task};
-use crate::train::Asynchronous;
+use crate::train::{Asynchronous, Pool, Select};
 use crate::vocab::Vocab;
 
 /// The configuration of a run.
@@ -37,6 +37,9 @@ pub struct Config {
     pub rl: Rl,
     /// How often, and on how many problems, policies are evaluated.
     pub measure: Measure,
+    /// A fixed pool of training prompts.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pool: Option<Pool>,
     /// An inference engine beside the trainer, on a simulated clock.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub asynchronous: Option<Asynchronous>,
@@ -142,6 +145,7 @@ impl Config {
                 minibatches: 4,
             },
             measure: Measure { problems: 512, every: 10 },
+            pool: None,
             asynchronous: None,
             routing: None,
             rollout_precision: RolloutPrecision::default(),
@@ -237,6 +241,23 @@ impl Config {
         );
         ensure!(rate.is_finite() && rate >= 0.0, "--rate is {rate}: expected a finite number of at least 0");
         ensure!((0.0..=1.0).contains(&flip_rewards), "--flip-rewards is {flip_rewards}: expected 0 to 1");
+        if let Some(pool) = &self.pool {
+            pool.check(&self.rl)?;
+            ensure!(
+                self.game().is_none(),
+                "--pool with --task {}: expected a task of many prompts to choose from",
+                self.task
+            );
+            ensure!(
+                flip_rewards == 0.0 || pool.select != Select::Dars,
+                "--flip-rewards with --select dars: the rollouts of its first stage count before rewards are flipped"
+            );
+            ensure!(
+                self.asynchronous.is_none(),
+                "--async with --pool: the engine begins groups before the outcomes are there that the choice \
+                 from a pool reads"
+            );
+        }
         let target = self.warm.target;
         ensure!(target.is_finite(), "--warm-target is {target}: expected a finite number");
         Ok(())
@@ -309,19 +330,21 @@ mod tests {
         let task = Task::named("addition:1").unwrap();
         let config = Config::new("addition:1", &task, "grpo").unwrap();
         let text = serde_json::to_string(&config).unwrap();
-        assert!(
-            ["routing", "rollout_precision", "flip_rewards"].iter().all(|name| !text.contains(name)),
-            "{text}"
-        );
+        for absent in ["routing", "rollout_precision", "pool", "flip_rewards"] {
+            assert!(!text.contains(absent), "{text}");
+        }
         assert_eq!(serde_json::from_str::<Config>(&text).unwrap(), config);
         assert_eq!((config.trainer_manner(), config.engine_manner()), Default::default());
         let mut asked = config.clone();
         asked.routing = Some(Routing { mode: Mode::R3, balance: 0.5 });
         asked.rollout_precision = RolloutPrecision::Bf16;
         asked.rl.flip_rewards = 0.4;
+        asked.pool = Some(Pool { size: 64, select: Select::Vade });
         let differences = config.differences(&asked).unwrap();
-        assert_eq!(differences.len(), 4);
+        assert_eq!(differences.len(), 6);
         for one in [
+            "pool.select: not set / \"vade\"",
+            "pool.size: not set / 64",
             "rollout_precision: not set / \"bf16\"",
             "routing.balance: not set / 0.5",
             "routing.mode: not set / \"r3\"",
@@ -329,7 +352,7 @@ mod tests {
         ] {
             assert!(differences.iter().any(|found| found == one), "{differences:?}");
         }
-        assert_eq!(asked.differences(&config).unwrap().len(), 4);
+        assert_eq!(asked.differences(&config).unwrap().len(), 6);
         let text = serde_json::to_string(&asked).unwrap();
         assert_eq!(serde_json::from_str::<Config>(&text).unwrap(), asked);
     }

@@ -27,6 +27,10 @@ pub enum Phase {
     PassAtK = 9,
     /// Which rewards are flipped.
     Flip = 10,
+    /// The prompts of the pool.
+    Pool = 11,
+    /// Tokens of rollouts that join a group after its first ones.
+    Joining = 12,
 }
 
 /// One stream of random numbers.

@@ -110,6 +110,31 @@ fn train_refuses() {
         (&["train", "--async", "sync", "--tail", "nan"], &["--tail is NaN"]),
         (&["train", "--async", "sync", "--train-time", "inf"], &["--train-time is inf"]),
         (&["train", "--async", "areal", "--routing", "r3"], &["--async with --routing"]),
+        (&["train", "--task", "addition:3-1"], &["addition:3-1", "3 to 1 digits"]),
+        (&["train", "--select", "vade"], &["--select is vade", "no --pool"]),
+        (&["train", "--select", "best", "--pool", "200"], &["'best'", "uniform, vade, dots, gdro, dars"]),
+        (&["train", "--pool", "127"], &["--pool is 127", "at least the 128 prompts of a step (--prompts)"]),
+        (
+            &["train", "--pool", "200", "--task", "addition:1"],
+            &["--pool is 200", "different training prompts"],
+        ),
+        (&["train", "--pool", "200", "--async", "sync"], &["--async with --pool"]),
+        (
+            &["train", "--pool", "200", "--select", "dars", "--group", "1"],
+            &["--select dars with --group 1", "at least 2"],
+        ),
+        (
+            &["train", "--pool", "200", "--select", "gdro", "--recipe", "mc_grpo"],
+            &["--select gdro with mc_grpo", "`pivot_response`"],
+        ),
+        (
+            &["train", "--pool", "200", "--select", "vade", "--recipe", "dapo_full"],
+            &["--select vade with dapo_full", "`dynamic_sampling`", "expected uniform"],
+        ),
+        (
+            &["train", "--pool", "200", "--select", "gdro", "--recipe", "pass_at_k", "--group", "4"],
+            &["groups of 2 and 8"],
+        ),
         (&["train", "--choices", "gate.kind = \"pp\""], &["pp"]),
         (&["train", "--choices", "gate.clip_ratio_high = "], &["--choices"]),
         (&["study", "R3", "--out", "/proc/run"], &["/proc/run"]),

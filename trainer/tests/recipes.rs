@@ -141,7 +141,9 @@ fn what_is_carried_survives_a_checkpoint() {
     let names = ["spiral", "rapo_replay", "mssr", "v0_5", "remix_full", "vcpo_full", "ppo_critic"];
     let engines = ["dapo_full --async april", "rapo_replay --async areal --train-time 20 --staleness 2"];
     let games = ["spiral --task kuhn", "mars --task kuhn"];
-    for name in names.into_iter().chain(engines).chain(games) {
+    let pools = ["vade", "gdro", "dars"].map(|select| format!("grpo --pool 12 --select {select}"));
+    let pools = pools.iter().map(|pool| &**pool);
+    for name in names.into_iter().chain(engines).chain(games).chain(pools) {
         let task = if name.contains("--task") { "" } else { "--task addition:1 " };
         let train = format!("train {SIZES} {task}--steps 5 --warm-steps 3 --seed 4 --recipe {name}")
             .replace("--steps 3 ", "")

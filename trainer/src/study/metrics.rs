@@ -33,7 +33,7 @@ const EXPLOITED: &str = "mean gain of a best response";
 
 /// A run has collapsed if its last pass@1 is below this share of its best.
 const COLLAPSE: f64 = 0.5;
-/// The pass@1 for which the time is taken.
+/// The pass@1 for which time and rollouts are taken.
 const TARGET: f64 = 0.5;
 
 type Curve = fn(&RlRecord) -> Option<f64>;
@@ -71,7 +71,7 @@ fn throughput(record: &RlRecord) -> Option<f64> {
     record.engine.as_ref().map(|engine| engine.tokens as f64 / engine.clock)
 }
 
-const TABLE: [(&str, &str, Option<Curve>, Value); 18] = [
+const TABLE: [(&str, &str, Option<Curve>, Value); 20] = [
     ("peak pass@1", SOLVED, Some(|r| r.held_out), Value::Of(Run::peak)),
     ("exploitability", EXPLOITED, Some(|r| r.exploitability), Value::End),
     ("reward", "mean reward", Some(|r| Some(r.reward)), Value::End),
@@ -84,6 +84,8 @@ const TABLE: [(&str, &str, Option<Curve>, Value); 18] = [
     ("idle share", "fraction of the room", Some(|r| Some(r.engine.as_ref()?.idle)), Value::Last),
     ("off-policy", "fraction of tokens", Some(|r| Some(r.engine.as_ref()?.off_policy)), Value::Mean),
     ("age", "versions of the oldest token", Some(|r| Some(r.engine.as_ref()?.oldest as f64)), Value::Mean),
+    ("useful groups", "fraction of groups", Some(|r| Some(1.0 - r.constant_groups)), Value::Mean),
+    ("rollouts to target", "rollouts", None, Value::Of(rollouts_to_target)),
     ("time to target", "units of simulated time", None, Value::Of(time_to_target)),
     ("routers that differ", "fraction, to the rollout", Some(|r| routing(r, |m| m.differ)), Value::Mean),
     (
@@ -192,19 +194,32 @@ fn entropy_fit(run: &Run) -> Option<f64> {
     r_squared(&of(|r| r.entropy.exp()), &of(|r| r.reward))
 }
 
-/// The simulated time of the first evaluation at the target, or of the whole run.
-fn time_to_target(run: &Run) -> Option<f64> {
+/// The step of the first evaluation at the target, or the last one.
+fn at_target(run: &Run) -> Option<&RlRecord> {
     let there = run.records.iter().find(|r| r.held_out.is_some_and(|pass| pass >= TARGET));
-    Some(there.or(run.records.last())?.engine.as_ref()?.clock)
+    there.or(run.records.last())
+}
+
+/// The simulated time to the target.
+fn time_to_target(run: &Run) -> Option<f64> {
+    Some(at_target(run)?.engine.as_ref()?.clock)
+}
+
+/// The rollouts sampled up to the target.
+fn rollouts_to_target(run: &Run) -> Option<f64> {
+    Some(at_target(run)?.rollouts?.total as f64)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::train::RolloutCount;
 
     fn run(held_out: &[f64]) -> Run {
         let record = |(step, pass): (u64, &f64)| RlRecord {
             step,
+            constant_groups: 0.25 * step as f64,
+            rollouts: Some(RolloutCount { step: 8, total: 8 * step }),
             held_out: Some(*pass),
             entropy: *pass,
             reward: 1.0 - pass.exp(),
@@ -223,6 +238,8 @@ mod tests {
         assert_eq!(value("entropy"), Some(0.4), "the last tenth of three steps is one");
         assert!(value("entropy fit").unwrap() > 1.0 - 1e-12);
         assert_eq!((value("idle share"), value("time to target")), (None, None));
+        assert_eq!(value("useful groups"), Some(0.5), "the mean of 3/4, 1/2 and 1/4");
+        assert_eq!(value("rollouts to target"), Some(16.0), "0.6 after the second step");
         assert_eq!(Metric::named("pass@1").unwrap().curve(&run)[..2], [(0, 0.3), (1, 0.2)]);
         assert_eq!(Metric::named("entropy").unwrap().curve(&run)[0], (1, 0.2));
         for bad in ["pass@3", "pass@", "speed"] {

@@ -221,6 +221,7 @@ fn warm_config(config: &Config) -> Result<Config> {
         rl: plain.rl,
         recipe: plain.recipe,
         recipe_toml: plain.recipe_toml,
+        pool: None,
         asynchronous: None,
         routing: config.routing.map(|_| Routing { mode: Mode::None, balance: 0.0 }),
         ..config.clone()

@@ -21,58 +21,62 @@ pub enum Operation {
     Multiplication,
 }
 
-/// An arithmetic task: an operation and the number of digits.
+/// An arithmetic task: an operation and the number of digits, of `least` to `most` with equal probability.
 #[derive(Clone, Copy, Debug)]
 pub struct Columns {
     operation: Operation,
-    digits: u32,
+    least: u32,
+    most: u32,
 }
 
 impl Columns {
-    /// Creates a task with numbers of 1 to 9 digits, so that a u64 can count all problems.
-    pub fn new(operation: Operation, digits: u32) -> Result<Self> {
-        ensure!((1..=9).contains(&digits), "{digits} digits: expected 1 to 9");
-        Ok(Self { operation, digits })
+    /// Creates a task with numbers of 1 to 9 digits, so that a u64 can count all problems of one width.
+    pub fn new(operation: Operation, [least, most]: [u32; 2]) -> Result<Self> {
+        for digits in [least, most] {
+            ensure!((1..=9).contains(&digits), "{digits} digits: expected 1 to 9");
+        }
+        ensure!(least <= most, "{least} to {most} digits: expected the smaller number first");
+        Ok(Self { operation, least, most })
     }
 
-    fn draw(&self, below: &mut dyn FnMut(u64) -> u64) -> Problem {
-        let span = 10_u64.pow(self.digits);
+    fn draw(&self, digits: u32, below: &mut dyn FnMut(u64) -> u64) -> Problem {
+        let span = 10_u64.pow(digits);
         let a = below(span);
         match self.operation {
-            Operation::Addition => self.addition(a, below(span)),
-            Operation::Multiplication => self.multiplication(a, below(10)),
+            Operation::Addition => Self::addition(digits, a, below(span)),
+            Operation::Multiplication => Self::multiplication(digits, a, below(10)),
         }
     }
 
-    fn addition(&self, a: u64, b: u64) -> Problem {
+    fn addition(digits: u32, a: u64, b: u64) -> Problem {
         let mut carry = 0;
-        let solution = self.work(a, |x, place| {
+        let solution = Self::work(digits, a, |x, place| {
             let y = b / 10_u64.pow(place) % 10;
             let line = if carry > 0 { format!("{x}+{y}+{carry}") } else { format!("{x}+{y}") };
             let value = x + y + carry;
             carry = value / 10;
             format!("{line}={value}")
         });
-        self.problem(format!("{a:0w$}+{b:0w$}=", w = self.digits as usize), solution, a + b)
+        Self::problem(format!("{a:0w$}+{b:0w$}=", w = digits as usize), solution, a + b)
     }
 
-    fn multiplication(&self, a: u64, b: u64) -> Problem {
+    fn multiplication(digits: u32, a: u64, b: u64) -> Problem {
         let mut carry = 0;
-        let solution = self.work(a, |x, _| {
+        let solution = Self::work(digits, a, |x, _| {
             let line = if carry > 0 { format!("{x}*{b}+{carry}") } else { format!("{x}*{b}") };
             let value = x * b + carry;
             carry = value / 10;
             format!("{line}={value}")
         });
-        self.problem(format!("{a:0w$}*{b}=", w = self.digits as usize), solution, a * b)
+        Self::problem(format!("{a:0w$}*{b}=", w = digits as usize), solution, a * b)
     }
 
     /// One step of working for every digit of `a`.
-    fn work(&self, a: u64, mut line: impl FnMut(u64, u32) -> String) -> String {
-        (0..self.digits).map(|place| line(a / 10_u64.pow(place) % 10, place) + " ").collect()
+    fn work(digits: u32, a: u64, mut line: impl FnMut(u64, u32) -> String) -> String {
+        (0..digits).map(|place| line(a / 10_u64.pow(place) % 10, place) + " ").collect()
     }
 
-    fn problem(&self, prompt: String, working: String, answer: u64) -> Problem {
+    fn problem(prompt: String, working: String, answer: u64) -> Problem {
         let answer = answer.to_string();
         Problem { prompt, solution: format!("{working}#{answer}"), answer }
     }
@@ -84,16 +88,27 @@ impl Columns {
     /// See [`super::Task::training`].
     pub fn training(&self, below: &mut dyn FnMut(u64) -> u64) -> Problem {
         loop {
-            let problem = self.draw(below);
+            // Nothing is drawn where there is no choice.
+            let widths = u64::from(self.most - self.least + 1);
+            let digits = self.least + if widths > 1 { below(widths) as u32 } else { 0 };
+            let problem = self.draw(digits, below);
             if !Self::is_held_out(&problem) {
                 return problem;
             }
         }
     }
 
-    /// See [`super::Task::held_out`]: problems are enumerated in a fixed scattered order.
+    /// See [`super::Task::held_out`]: one problem of every number of digits in turn, while there are any.
     pub fn held_out(&self, n: usize) -> Vec<Problem> {
-        let width = if self.operation == Operation::Addition { 2 * self.digits } else { self.digits + 1 };
+        let each: Vec<Vec<Problem>> =
+            (self.least..=self.most).map(|digits| self.held_out_of(digits, n)).collect();
+        let ranks = 0..each.iter().map(Vec::len).max().unwrap_or(0);
+        ranks.flat_map(|rank| each.iter().filter_map(move |one| one.get(rank))).take(n).cloned().collect()
+    }
+
+    /// Held-out problems of one number of digits, enumerated in a fixed scattered order.
+    fn held_out_of(&self, digits: u32, n: usize) -> Vec<Problem> {
+        let width = if self.operation == Operation::Addition { 2 * digits } else { digits + 1 };
         let space = 10_u64.pow(width);
         // Odd and not a multiple of 5, hence coprime to the size of the space: every problem is visited once.
         let stride = (0x9e37_79b9_7f4a_7c13 % space) | 1;
@@ -103,7 +118,7 @@ impl Columns {
         for _ in 0..space {
             at = (u128::from(at) + u128::from(stride)).rem_euclid(u128::from(space)) as u64;
             let mut rest = at;
-            let problem = self.draw(&mut |n| {
+            let problem = self.draw(digits, &mut |n| {
                 let digit = rest % n;
                 rest /= n;
                 digit
@@ -125,10 +140,10 @@ impl Columns {
 
     /// See [`super::Task::longest`].
     pub fn longest(&self) -> (usize, usize) {
-        let nines = 10_u64.pow(self.digits) - 1;
+        let nines = 10_u64.pow(self.most) - 1;
         let longest = match self.operation {
-            Operation::Addition => self.addition(nines, nines),
-            Operation::Multiplication => self.multiplication(nines, 9),
+            Operation::Addition => Self::addition(self.most, nines, nines),
+            Operation::Multiplication => Self::multiplication(self.most, nines, 9),
         };
         (longest.prompt.len(), longest.solution.len())
     }
@@ -141,15 +156,13 @@ mod tests {
 
     #[test]
     fn hand_worked_sums_and_products() {
-        let sums = Columns { operation: Operation::Addition, digits: 3 };
-        let p = sums.addition(347, 285);
+        let p = Columns::addition(3, 347, 285);
         assert_eq!(
             (p.prompt.as_str(), p.solution.as_str(), p.answer.as_str()),
             ("347+285=", "7+5=12 4+8+1=13 3+2+1=6 #632", "632")
         );
-        assert_eq!(sums.addition(7, 5).prompt, "007+005=");
-        let products = Columns { operation: Operation::Multiplication, digits: 3 };
-        let p = products.multiplication(347, 6);
+        assert_eq!(Columns::addition(3, 7, 5).prompt, "007+005=");
+        let p = Columns::multiplication(3, 347, 6);
         assert_eq!(
             (p.prompt.as_str(), p.solution.as_str(), p.answer.as_str()),
             ("347*6=", "7*6=42 4*6+4=28 3*6+2=20 #2082", "2082")
@@ -173,7 +186,7 @@ mod tests {
 
     #[test]
     fn the_two_sides_share_nothing_and_never_change() {
-        for name in ["addition:2", "addition", "multiplication"] {
+        for name in ["addition:2", "addition", "multiplication", "addition:1-3"] {
             let task = Task::named(name).unwrap();
             let held_out = task.held_out(200);
             assert_eq!(held_out.len(), 200);
@@ -199,5 +212,21 @@ mod tests {
                 assert!(p.prompt.chars().chain(p.solution.chars()).all(|c| task.alphabet().contains(&c)));
             }
         }
+    }
+
+    /// Of the 100 sums of one digit some 12 are held out: with them gone, the other widths take turns.
+    #[test]
+    fn a_range_has_every_number_of_digits() {
+        let task = Task::named("addition:1-3").unwrap();
+        let digits = |problem: &Problem| problem.prompt.find('+').unwrap();
+        let held_out = task.held_out(200);
+        assert_eq!(held_out[..6].iter().map(digits).collect::<Vec<_>>(), [1, 2, 3, 1, 2, 3]);
+        assert_eq!(held_out[198..].iter().map(digits).collect::<Vec<_>>(), [2, 3]);
+        let alone = |name: &str| Task::named(name).unwrap().held_out(1);
+        assert_eq!(held_out[..3], ["addition:1", "addition:2", "addition:3"].map(alone).concat());
+        // The first draw is the width, the next two the numbers.
+        let mut draws = [1, 47, 28].into_iter();
+        assert_eq!(task.training(&mut |_| draws.next().unwrap()).prompt, "47+28=");
+        assert_eq!(task.longest(), Task::named("addition:3").unwrap().longest());
     }
 }

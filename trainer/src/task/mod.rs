@@ -68,7 +68,7 @@ pub enum Kind {
 
 impl Task {
     /// Finds a task by its command-line name: `addition[:DIGITS]`, `multiplication[:DIGITS]`, `jsonl:PATH` or
-    /// `kuhn`.
+    /// `kuhn`. DIGITS may be a range, `1-3`.
     pub fn named(name: &str) -> Result<Self> {
         if let Some(game) = Game::named(name) {
             return Ok(Self::Game(game));
@@ -82,14 +82,15 @@ impl Task {
             ("multiplication", _) => Operation::Multiplication,
             _ => bail!(
                 "unknown task '{name}': expected addition[:DIGITS], multiplication[:DIGITS], jsonl:PATH or \
-                 kuhn"
+                 kuhn, with DIGITS as in 2 or 1-3"
             ),
         };
-        let digits = match rest {
-            None => columns::DEFAULT_DIGITS,
-            Some(text) => {
-                text.parse().with_context(|| format!("task '{name}': '{text}' is not a number of digits"))?
-            }
+        let number = |text: &str| -> Result<u32> {
+            text.parse().with_context(|| format!("task '{name}': '{text}' is not a number of digits"))
+        };
+        let digits = match rest.map(|text| text.split_once('-').unwrap_or((text, text))) {
+            None => [columns::DEFAULT_DIGITS; 2],
+            Some((least, most)) => [number(least)?, number(most)?],
         };
         Ok(Self::Columns(Columns::new(operation, digits).with_context(|| format!("task '{name}'"))?))
     }
@@ -198,7 +199,17 @@ mod tests {
 
     #[test]
     fn unknown_tasks_are_named() {
-        for bad in ["sorting", "jsonl", "jsonl:", "addition:x", "addition:0", "addition:99", "kuhn:3"] {
+        for bad in [
+            "sorting",
+            "jsonl",
+            "jsonl:",
+            "addition:x",
+            "addition:0",
+            "addition:99",
+            "addition:3-1",
+            "addition:1-",
+            "kuhn:3",
+        ] {
             let error = Task::named(bad).err().map(|e| format!("{e:#}")).unwrap_or_default();
             assert!(error.contains(bad), "{bad}: {error}");
         }

@@ -3,7 +3,7 @@
 
 use std::fmt::Write;
 
-use anyhow::{Result, ensure};
+use anyhow::{Result, bail, ensure};
 use lockstep::recipe::{AdvantageEstimator, Duty, entries};
 use lockstep::{Column, Recipe};
 
@@ -77,6 +77,11 @@ pub(super) fn check(recipe: &Recipe, config: &Config, task: &Task) -> Result<()>
         "--flip-rewards is {flips}, but the recipe {} reads no reward of a response",
         recipe.name
     );
+    let select = config.pool.unwrap_or_default().select;
+    let excluded = recipe.duties().into_iter().find_map(|duty| Some((duty, select.excludes(duty)?)));
+    if let Some((duty, why)) = excluded {
+        bail!("--select {} with {}: duty `{}`: {why}", select.name(), recipe.name, duty.name());
+    }
     Ok(())
 }
 

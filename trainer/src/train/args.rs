@@ -6,6 +6,7 @@ use anyhow::{Result, bail, ensure};
 use serde::Deserialize;
 
 use super::engine::{Asynchronous, OldPolicy, Schedule};
+use super::pool::{Pool, Select};
 use super::record::{METRICS, REPORT, TIMINGS};
 use super::state::FILE;
 use crate::config::Config;
@@ -26,8 +27,8 @@ pub struct TrainArgs {
     /// The task.
     #[arg(
         long,
-        help = "The task: addition[:DIGITS], multiplication[:DIGITS], jsonl:PATH or the game kuhn [default: \
-                addition]"
+        help = "The task: addition[:DIGITS], multiplication[:DIGITS], jsonl:PATH or the game kuhn; DIGITS is a \
+                number, or a range from which each problem draws: 1-3 [default: addition]"
     )]
     pub task: Option<String>,
     /// Seed of all randomness [default: 1]
@@ -39,6 +40,13 @@ pub struct TrainArgs {
     /// The run's folder [default: runs/TASK-RECIPE-seedN, with a number appended if it exists]
     #[arg(long, value_name = "DIR")]
     pub out: Option<PathBuf>,
+    /// Draw this many training prompts once and train on them alone: they come back [default: new prompts
+    /// in every step]
+    #[arg(long, value_name = "PROMPTS")]
+    pub pool: Option<usize>,
+    /// The choice of a step's prompts and rollouts from the pool; needs --pool [default: uniform]
+    #[arg(long, value_enum, value_name = "RULE")]
+    pub select: Option<Select>,
     /// RL steps [default: 320]
     #[arg(long)]
     pub steps: Option<u64>,
@@ -210,6 +218,15 @@ impl TrainArgs {
             config.asynchronous = Some(Asynchronous::new(schedule));
         }
         self.apply_engine(config)?;
+        if let Some(size) = self.pool {
+            config.pool = Some(Pool { size, ..config.pool.unwrap_or_default() });
+        }
+        if let Some(select) = self.select {
+            let Some(pool) = &mut config.pool else {
+                bail!("--select is {}, but there is no --pool to choose from", select.name());
+            };
+            pool.select = select;
+        }
         if let Some(coef) = self.balance {
             let Some(routing) = &mut config.routing else {
                 bail!("--balance is {coef}, but there is no --routing: only Lockstep's router has that loss");

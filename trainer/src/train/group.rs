@@ -1,5 +1,6 @@
 //! The responses sampled for a prompt.
 
+use lockstep::schedule::rapo;
 use serde::{Deserialize, Serialize};
 
 use super::bits;
@@ -57,6 +58,16 @@ impl Group {
     /// The rewards of its responses.
     pub fn rewards(&self) -> Vec<f32> {
         self.responses.iter().map(|response| response.reward).collect()
+    }
+
+    /// Whether each response is right.
+    pub fn passes(&self) -> impl Iterator<Item = bool> {
+        self.responses.iter().map(|response| response.reward > rapo::SUCCESS)
+    }
+
+    /// Number of right responses.
+    pub fn right(&self) -> usize {
+        self.passes().filter(|passed| *passed).count()
     }
 
     /// Whether all responses have the same reward.

@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use super::bits;
 use super::group::{Group, Response};
+use super::pool::History;
 
 /// The state carried by a run.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -30,6 +31,9 @@ pub struct Memory {
     /// The groups that recent steps learnt from, latest first.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     batches: Vec<Vec<Group>>,
+    /// What is known of the pool's prompts.
+    #[serde(skip_serializing_if = "History::is_new")]
+    pub pool: History,
 }
 
 /// The share of right responses from which a prompt counts as solved.
@@ -75,8 +79,7 @@ impl Memory {
 
     /// Stops drawing the group's prompt if the group solved it.
     pub fn prune(&mut self, group: &Group) {
-        let right = group.responses.iter().filter(|response| response.reward > rapo::SUCCESS).count();
-        if right as f64 >= SOLVED * group.responses.len() as f64 {
+        if group.right() as f64 >= SOLVED * group.responses.len() as f64 {
             self.solved.insert(group.problem.prompt.clone());
         }
     }

@@ -114,6 +114,9 @@ pub struct RlRecord {
     /// Loss of the critic, if there is one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub value_loss: Option<f64>,
+    /// Rollouts sampled, if prompts come from a pool.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rollouts: Option<RolloutCount>,
     /// The engine beside the trainer, if the run has one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub engine: Option<EngineRecord>,
@@ -127,6 +130,16 @@ impl RlRecord {
     pub fn measured(&self) -> Option<f64> {
         self.held_out.or(self.exploitability)
     }
+}
+
+/// Numbers of rollouts.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct RolloutCount {
+    /// In this step.
+    pub step: u64,
+    /// In the RL phase so far.
+    pub total: u64,
 }
 
 /// The files that records are appended to.
@@ -230,6 +243,14 @@ pub fn read_seconds(folder: &Path) -> Vec<f64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_is_not_asked_for_is_not_written() {
+        let text = serde_json::to_string(&RlRecord::default()).unwrap();
+        for absent in ["value_loss", "rollouts", "engine", "routing"] {
+            assert!(!text.contains(absent), "{text}");
+        }
+    }
 
     #[test]
     fn torn_and_uncovered_lines_are_cut() {

@@ -6,7 +6,7 @@ use lockstep::{Call, Credit, Duty, RolloutsBuf};
 
 use super::group::{Group, Response};
 use super::memory::Memory;
-use super::record::RlRecord;
+use super::record::{RlRecord, RolloutCount};
 use super::state::State;
 use super::trainer::{Trainer, mean};
 use crate::model::{Model, Weights, round_to_bf16};
@@ -98,8 +98,12 @@ impl Trainer {
         for round in 0..MAX_ROUNDS {
             let groups = match &self.config().asynchronous {
                 Some(settings) => self.deliver(state, settings, step)?,
-                None => self.sample_groups(state, step, u64::from(round) * rl.prompts as u64)?,
+                None => self.sample_groups(state, step, round)?,
             };
+            if groups.is_empty() {
+                // The pool has no more prompts.
+                break;
+            }
             clean.extend(groups.iter().flat_map(Group::rewards).map(f64::from));
             let groups = self.visit(state, groups, step, round)?;
             let responses = || groups.iter().flat_map(|group| &group.responses);
@@ -129,33 +133,46 @@ impl Trainer {
             clean_reward: (rl.flip_rewards > 0.0).then(|| mean(clean.iter().copied())),
             response_tokens: tokens as f64 / rewards.len() as f64,
             constant_groups: constant as f64 / asked as f64,
+            rollouts: self
+                .pool
+                .is_some()
+                .then_some(RolloutCount { step: rewards.len() as u64, total: state.memory.pool.rollouts }),
             ..RlRecord::default()
         };
         Ok(Generated { groups: kept, record })
     }
 
-    /// Samples a group of responses to each prompt of a round; `first` is the index in its step of the
-    /// round's first prompt.
-    fn sample_groups(&self, state: &State, step: u64, first: u64) -> Result<Vec<Group>> {
+    /// Samples a group of responses to each prompt of a round.
+    fn sample_groups(&self, state: &mut State, step: u64, round: u32) -> Result<Vec<Group>> {
+        let prompts = self.config().rl.prompts as u64;
+        // The index in its step of the round's first prompt.
+        let first = u64::from(round) * prompts;
         if let Some(game) = self.task.game() {
             return self.play_groups(state, game, step, first);
         }
-        let (rl, size) = (&self.config().rl, self.group_size());
-        let rows = first..first + rl.prompts as u64;
-        let problems: Vec<Problem> =
-            rows.clone().map(|row| self.unsolved_problem(&state.memory, step, row)).collect();
-        let asked: Vec<&Problem> = problems.iter().flat_map(|p| std::iter::repeat_n(p, size)).collect();
-        let offset = first * size as u64;
+        let rows = first..first + prompts;
+        let (problems, sizes) = match &self.pool {
+            Some(pool) => self.choose(pool, state, step, round as usize)?,
+            None => {
+                let one = |row| (self.unsolved_problem(&state.memory, step, row), self.group_size());
+                rows.clone().map(one).unzip()
+            }
+        };
+        let each = || problems.iter().zip(&sizes);
+        let asked: Vec<&Problem> = each().flat_map(|(p, size)| std::iter::repeat_n(p, *size)).collect();
+        let offset = first * self.group_size() as u64;
         let sampled = self.rollouts(&state.weights, &asked, Phase::Rollout, step, offset)?;
         let rewards = self.rewards(&asked, &sampled);
         let mut responses = sampled.into_iter().zip(rewards).map(|(s, reward)| Response::new(s, reward));
-        let group = |(row, problem): (u64, &Problem)| Group {
+        let group = |(row, (problem, size)): (u64, (&Problem, &usize))| Group {
             row,
             problem: problem.clone(),
-            responses: responses.by_ref().take(size).collect(),
+            responses: responses.by_ref().take(*size).collect(),
             baseline: 0.0,
         };
-        Ok(rows.zip(&problems).map(group).collect())
+        let mut groups = rows.zip(each()).map(group).collect::<Vec<_>>();
+        self.join(&state.weights, &mut groups, step)?;
+        Ok(groups)
     }
 
     /// Flips rewards if the run asks for that, gives new groups their baselines, and remembers about their
@@ -169,6 +186,7 @@ impl Trainer {
         for response in groups.iter_mut().flat_map(|group| &mut group.responses) {
             response.reward = judge(response.reward);
         }
+        self.observe(&mut state.memory.pool, &groups)?;
         let each: Vec<&Problem> = groups.iter().map(|group| &group.problem).collect();
         let greedy = match self.algorithm.asks(Duty::GreedyResponse) {
             true => self.rewards(&each, &self.greedy(&state.weights, &each)?),
@@ -237,7 +255,7 @@ mod tests {
         let visited = |flips| {
             let trainer = trainer("remax", |config| config.rl.flip_rewards = flips);
             let mut state = State::new(trainer.config());
-            let groups = trainer.sample_groups(&state, 0, 0).unwrap();
+            let groups = trainer.sample_groups(&mut state, 0, 0).unwrap();
             trainer.visit(&mut state, groups, 0, 0).unwrap()
         };
         let clean = visited(0.0);

@@ -2,13 +2,14 @@
 
 use anyhow::{Context, Result, bail};
 use lockstep::routing::RoutingTrace;
-use lockstep::schedules::remix::Mix;
 use lockstep::{Call, Column, Credit, Duty, Loss, RolloutsBuf};
 
 use super::abilities;
 use super::args::TrainArgs;
 use super::columns::Packed;
 use super::group::{Group, Response};
+use super::minibatches::write_back;
+use super::pool::Prompts;
 use super::record::{RlRecord, WarmRecord};
 use super::sampling::Generated;
 use super::state::State;
@@ -29,6 +30,8 @@ pub struct Trainer {
     pub(super) vocab: Vocab,
     pub(super) algorithm: Algorithm,
     pub(super) held_out: Vec<Problem>,
+    /// The pool of training prompts, if there is one.
+    pub(super) pool: Option<Prompts>,
     /// Set while trying the recipe out: every second response counts as right, or as won.
     pub(super) trial: bool,
 }
@@ -50,7 +53,8 @@ impl Trainer {
         let algorithm = Algorithm::new(&config.recipe_toml, device)?;
         abilities::check(algorithm.recipe(), &config, &task)?;
         let held_out = task.held_out(config.measure.problems);
-        let mut trainer = Self { config, task, vocab, algorithm, held_out, trial: false };
+        let pool = config.pool.map(|pool| Prompts::draw(&task, pool.size, config.seed)).transpose()?;
+        let mut trainer = Self { config, task, vocab, algorithm, held_out, pool, trial: false };
         trainer.try_out()?;
         Ok(trainer)
     }
@@ -71,7 +75,8 @@ impl Trainer {
         self.trial = true;
         let mut state = State::new(&self.config);
         state.reference = Some(state.weights.clone());
-        let size = self.config.rl.group;
+        let [least, most] = self.select().sizes(self.config.rl.group);
+        let size = if least == most { most.to_string() } else { format!("{least} and {most}") };
         self.rl_step(&mut state, drop)
             .with_context(|| format!("the recipe refuses a step on two groups of {size}"))?;
         (self.config, self.trial) = (config, false);
@@ -151,7 +156,8 @@ impl Trainer {
         let responses: Vec<&Response> = groups.iter().flat_map(|group| &group.responses).collect();
         let engine: Vec<&Record> = responses.iter().filter_map(|response| response.routed.as_ref()).collect();
         let mode = self.config.routing.map(|routing| routing.mode);
-        let credit = self.algorithm.advantages(&rollouts)?;
+        let mut credit = self.algorithm.advantages(&rollouts)?;
+        self.weigh(&state.memory.pool, &groups, &mut credit)?;
         state.memory.role_values.clone_from(&credit.state.role_values);
         let previous = self.algorithm.asks(Duty::PreviousPolicy).then(|| state.weights.clone());
 
@@ -166,9 +172,10 @@ impl Trainer {
         let mut loss = Loss::default();
         let moments = self.reads_moments(Some(Call::Loss));
         let vocab = self.config.model.vocab;
-        let stride = self.group_size();
+        let ends = column(&rollouts.cu_groups, Column::cu_groups)?.to_vec();
+        let span = |g: usize| ends[g] as usize..ends[g + 1] as usize;
         for (i, part) in plan.parts.iter().enumerate() {
-            let members: Vec<usize> = part.iter().flat_map(|g| g * stride..(g + 1) * stride).collect();
+            let members: Vec<usize> = part.iter().flat_map(|g| span(*g)).collect();
             let own: Vec<Sequence> = members.iter().map(|&s| sequences[s].clone()).collect();
             let records: Option<Vec<&Record>> = match mode {
                 None | Some(Mode::None) => None,
@@ -259,12 +266,6 @@ impl Trainer {
         Ok(groups)
     }
 
-    /// ReMix's settings: which step's groups a minibatch uses, and when the reference is reset.
-    fn mix(&self) -> Mix {
-        let own = Mix::default();
-        Mix { reincarnation: own.reincarnation.filter(|_| self.algorithm.asks(Duty::ResetReference)), ..own }
-    }
-
     /// The random seed for one call of the recipe.
     pub(super) fn recipe_seed(&self, step: u64, call: u64) -> u64 {
         Stream::new(self.config.seed, Phase::Recipe, step, call).below(u64::MAX)
@@ -284,30 +285,6 @@ impl Trainer {
             }
             _ => Ok(None),
         }
-    }
-
-    /// Assigns groups to minibatches: this step's groups are shuffled and split into parts that differ by at
-    /// most one group; if the recipe asks for it, a minibatch uses part of an earlier step's groups instead.
-    fn minibatches(&self, state: &State, step: u64, groups: usize) -> Result<Plan> {
-        let parts = self.config.rl.minibatches;
-        let mut order: Vec<usize> = (0..groups).collect();
-        Stream::new(self.config.seed, Phase::Shuffle, step, 0).shuffle(&mut order);
-        let mut plan = Plan::default();
-        for part in 0..parts {
-            let share = |n: usize| part * n / parts..(part + 1) * n / parts;
-            let lag = match self.algorithm.asks(Duty::LatestPolicy) {
-                true => self.mix().lag(self.config.seed, step as u32, part as u32)?,
-                false => 0,
-            };
-            let earlier = state.memory.batch(lag);
-            let earlier = &earlier[share(earlier.len())];
-            plan.parts.push(match earlier.is_empty() {
-                true => order[share(groups)].to_vec(),
-                false => (0..earlier.len()).map(|i| groups + plan.earlier.len() + i).collect(),
-            });
-            plan.earlier.extend_from_slice(earlier);
-        }
-        Ok(plan)
     }
 
     /// The logged statistics of a batch, with each token's log-probability in its own update.
@@ -341,29 +318,6 @@ impl Trainer {
             mismatch_std: mismatch.ratio_std,
             ..record
         })
-    }
-}
-
-/// The groups of each minibatch.
-#[derive(Default)]
-struct Plan {
-    /// Indices into this step's groups, followed by `earlier`.
-    parts: Vec<Vec<usize>>,
-    /// Groups of earlier steps.
-    earlier: Vec<Group>,
-}
-
-/// Writes what a minibatch's own update changed back to its tokens' places in the whole batch.
-fn write_back(rollouts: &mut RolloutsBuf, batch: &RolloutsBuf, places: &[usize]) {
-    for (whole, part) in [
-        (&mut rollouts.logp, &batch.logp),
-        (&mut rollouts.entropy, &batch.entropy),
-        (&mut rollouts.values, &batch.values),
-        (&mut rollouts.divergence, &batch.divergence),
-    ] {
-        if let (Some(whole), Some(part)) = (whole, part) {
-            places.iter().zip(part).for_each(|(place, x)| whole[*place] = *x);
-        }
     }
 }
 

@@ -79,11 +79,12 @@ pub fn html(config: &Config, records: &[Record], seconds: &[f64], running: bool)
     write!(
         page,
         "<p>Held-out pass@1: one sampled response at temperature 1 for each of at most {} problems that are \
-         never trained on, from the weights rounded to bf16. The RL phase sees rewards only; its advantages, \
+         never trained on, from {}. The RL phase sees rewards only; its advantages, \
          losses and gradients dL/dlogp are computed by Lockstep. Ratio, clip and loss statistics are over \
          all tokens that a step learns from (groups whose rewards differ), each with the log-probability it \
          had in its own update.</p>\n<section class=\"plots\">\n",
-        config.measure.problems
+        config.measure.problems,
+        config.rollout_precision.policy()
     )?;
     page.push_str(&plots(&warm, &rl)?.join("\n"));
     page.push_str(&engine_plots(&rl)?.join("\n"));

@@ -104,7 +104,8 @@ impl Trainer {
     /// Builds the model as the trainer runs it, with or without gradients.
     pub(super) fn model(&self, weights: &Weights, trainable: bool) -> Result<Model> {
         let build = if trainable { Model::trainable } else { Model::frozen };
-        build(&self.config.model, weights)?.run_as(self.config.trainer_manner())
+        let manner = self.config.trainer_manner();
+        build(&self.config.model, &manner.precision.round(weights))?.run_as(manner)
     }
 
     fn pass_at_1(&self, weights: &Weights, problems: &[&Problem], phase: Phase, step: u64) -> Result<f64> {
@@ -189,8 +190,7 @@ impl Trainer {
         let (mut grad_norm, mut replayed, mut balance) = (0.0, replayed, 0.0);
         // Routing records of the rollout, of the old policy and of the updates, in update order.
         let mut ran: [Vec<Record>; 3] = Default::default();
-        let parts = plan.parts.len();
-        let mut loss = Loss::default();
+        let (parts, mut loss) = (plan.parts.len(), Loss::default());
         let moments = self.reads_moments(Some(Call::Loss));
         let vocab = self.config.model.vocab;
         let stride = self.group_size();

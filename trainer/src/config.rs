@@ -7,8 +7,8 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::adamw::AdamConfig;
-use crate::model::{Manner, Shape};
-use crate::routing::{RolloutPrecision, Routing};
+use crate::model::{Manner, Precision, Shape};
+use crate::routing::Routing;
 use crate::task::{Game, Task};
 use crate::train::{Asynchronous, Pool, Select};
 use crate::vocab::Vocab;
@@ -47,8 +47,24 @@ pub struct Config {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub routing: Option<Routing>,
     /// The precision that the policy is rounded to for sampling.
-    #[serde(default, skip_serializing_if = "RolloutPrecision::is_default")]
-    pub rollout_precision: RolloutPrecision,
+    #[serde(default = "engine_precision", skip_serializing_if = "is_engine_precision")]
+    pub rollout_precision: Precision,
+    /// The precision of the trainer's forward pass.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub train_precision: Precision,
+}
+
+/// The engine's precision where none is given.
+fn engine_precision() -> Precision {
+    Precision::Bf16Weights
+}
+
+fn is_engine_precision(precision: &Precision) -> bool {
+    *precision == engine_precision()
+}
+
+fn is_default<T: Default + PartialEq>(value: &T) -> bool {
+    *value == T::default()
 }
 
 /// The supervised warm start. It ends after the first step at which the policy solves enough *training*
@@ -84,14 +100,10 @@ pub struct Rl {
     /// Rollouts per prompt.
     pub group: usize,
     /// Probability with which the verifier's judgement of a response is turned round.
-    #[serde(default, skip_serializing_if = "is_zero")]
+    #[serde(default, skip_serializing_if = "is_default")]
     pub flip_rewards: f32,
     /// Updates per batch, each on its own share of the prompts.
     pub minibatches: usize,
-}
-
-fn is_zero(x: &f32) -> bool {
-    *x == 0.0
 }
 
 /// How policies are evaluated: one sample per problem, at temperature 1.
@@ -148,7 +160,8 @@ impl Config {
             pool: None,
             asynchronous: None,
             routing: None,
-            rollout_precision: RolloutPrecision::default(),
+            rollout_precision: engine_precision(),
+            train_precision: Precision::default(),
         })
     }
 
@@ -159,12 +172,12 @@ impl Config {
 
     /// How the trainer runs the model.
     pub fn trainer_manner(&self) -> Manner {
-        Manner { lockstep_router: self.routing.is_some(), bf16: false }
+        Manner { lockstep_router: self.routing.is_some(), precision: self.train_precision }
     }
 
     /// How the model is run for sampling.
     pub fn engine_manner(&self) -> Manner {
-        Manner { bf16: self.rollout_precision == RolloutPrecision::Bf16, ..self.trainer_manner() }
+        Manner { precision: self.rollout_precision, ..self.trainer_manner() }
     }
 
     /// Checks that the values are valid and consistent with each other.
@@ -321,7 +334,7 @@ pub fn rows(config: &Config) -> Result<Vec<(String, String)>> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::routing::{Mode, RolloutPrecision};
+    use crate::routing::Mode;
 
     /// Checkpoints of runs without replay are byte for byte those written before replay existed, and old ones
     /// still load.
@@ -330,29 +343,32 @@ mod tests {
         let task = Task::named("addition:1").unwrap();
         let config = Config::new("addition:1", &task, "grpo").unwrap();
         let text = serde_json::to_string(&config).unwrap();
-        for absent in ["routing", "rollout_precision", "pool", "flip_rewards"] {
+        for absent in ["routing", "precision", "pool", "flip_rewards"] {
             assert!(!text.contains(absent), "{text}");
         }
         assert_eq!(serde_json::from_str::<Config>(&text).unwrap(), config);
-        assert_eq!((config.trainer_manner(), config.engine_manner()), Default::default());
+        assert_eq!(config.trainer_manner(), Manner::default());
+        assert_eq!(config.engine_manner().precision, Precision::Bf16Weights);
         let mut asked = config.clone();
         asked.routing = Some(Routing { mode: Mode::R3, balance: 0.5 });
-        asked.rollout_precision = RolloutPrecision::Bf16;
+        asked.rollout_precision = Precision::Bf16;
+        asked.train_precision = Precision::Fp8;
         asked.rl.flip_rewards = 0.4;
         asked.pool = Some(Pool { size: 64, select: Select::Vade });
         let differences = config.differences(&asked).unwrap();
-        assert_eq!(differences.len(), 6);
+        assert_eq!(differences.len(), 7);
         for one in [
             "pool.select: not set / \"vade\"",
             "pool.size: not set / 64",
             "rollout_precision: not set / \"bf16\"",
+            "train_precision: not set / \"fp8\"",
             "routing.balance: not set / 0.5",
             "routing.mode: not set / \"r3\"",
             "rl.flip_rewards: not set / 0.4",
         ] {
             assert!(differences.iter().any(|found| found == one), "{differences:?}");
         }
-        assert_eq!(asked.differences(&config).unwrap().len(), 6);
+        assert_eq!(asked.differences(&config).unwrap().len(), 7);
         let text = serde_json::to_string(&asked).unwrap();
         assert_eq!(serde_json::from_str::<Config>(&text).unwrap(), asked);
     }

@@ -6,14 +6,14 @@ use std::process::Command;
 
 use lockstep::routing::{RoutingTrace, mismatch};
 use lockstep_trainer::config::Config;
-use lockstep_trainer::model::{Manner, Model, Shape, Weights, round_to_bf16};
+use lockstep_trainer::model::{Manner, Model, Precision, Shape, Weights, round_to_bf16};
 use lockstep_trainer::policy::{Further, Pass, Sequence, sample};
 use lockstep_trainer::random::{Phase, Stream};
-use lockstep_trainer::routing::{Mode, Record, RolloutPrecision, Routing, balance, compare};
+use lockstep_trainer::routing::{Mode, Record, Routing, balance, compare};
 use lockstep_trainer::task::Task;
 use lockstep_trainer::train::{RlRecord, RlStep, State, Trainer, read};
 
-const ROUTED: Manner = Manner { lockstep_router: true, bf16: false };
+const ROUTED: Manner = Manner { lockstep_router: true, precision: Precision::F32 };
 
 fn shape() -> Shape {
     Shape {
@@ -99,7 +99,7 @@ fn replaying_the_own_choice_changes_no_bit() {
 #[test]
 fn the_rollout_is_replayed() {
     let weights = shape().init(4);
-    let engine = frozen(&round_to_bf16(&weights), Manner { bf16: true, ..ROUTED });
+    let engine = frozen(&round_to_bf16(&weights), Manner { precision: Precision::Bf16, ..ROUTED });
     let prompts: Vec<Vec<u32>> = (0..40).map(|i| vec![1 + i % 6, 1 + i / 7, 3]).collect();
     let sampled = sample(&engine, &prompts, 9, |row| Stream::new(1, Phase::Rollout, 0, row)).unwrap();
     let sequences: Vec<Sequence> = prompts
@@ -202,7 +202,7 @@ fn the_load_balance_loss_goes_down() {
 }
 
 /// Steps of a small run whose initial policy is the same for all modes.
-fn steps(routing: Option<Mode>, precision: RolloutPrecision) -> (Vec<RlRecord>, Option<RoutingTrace>, State) {
+fn steps(routing: Option<Mode>, precision: Precision) -> (Vec<RlRecord>, Option<RoutingTrace>, State) {
     let task = Task::named("addition:1").unwrap();
     let mut config = Config::new("addition:1", &task, "dapo").unwrap();
     config.model = Shape { layers: 2, width: 16, hidden: 16, ..config.model };
@@ -229,7 +229,7 @@ fn steps(routing: Option<Mode>, precision: RolloutPrecision) -> (Vec<RlRecord>, 
 #[test]
 fn each_mode_runs_the_experts_that_it_promises() {
     let routing = |mode| -> Vec<_> {
-        steps(Some(mode), RolloutPrecision::Bf16).0.into_iter().map(|r| r.routing.unwrap()).collect()
+        steps(Some(mode), Precision::Bf16).0.into_iter().map(|r| r.routing.unwrap()).collect()
     };
     let none = routing(Mode::None);
     assert!(none.iter().all(|m| m.replayed == 0 && m.differ == m.differ_live));
@@ -253,11 +253,11 @@ fn each_mode_runs_the_experts_that_it_promises() {
 /// differs from the trainer only by its cache.
 #[test]
 fn nothing_is_recorded_unless_asked() {
-    let (records, trace, _) = steps(None, RolloutPrecision::Bf16Weights);
+    let (records, trace, _) = steps(None, Precision::Bf16Weights);
     assert!(trace.is_none() && records.iter().all(|r| r.routing.is_none()));
     let line = serde_json::to_string(&records[0]).unwrap();
     assert!(!line.contains("routing"), "{line}");
-    let (records, trace, _) = steps(Some(Mode::R3), RolloutPrecision::F32);
+    let (records, trace, _) = steps(Some(Mode::R3), Precision::F32);
     assert!(trace.unwrap().tokens() > 0);
     assert!(records.iter().all(|r| r.routing.as_ref().unwrap().gap_old < 1e-4));
 }

@@ -4,6 +4,7 @@ use anyhow::Result;
 use candle_core::{DType, Device, Tensor};
 
 use super::norm::RmsNorm;
+use super::precision::Precision;
 use super::shape::Shape;
 use super::softmax::softmax;
 
@@ -57,10 +58,11 @@ impl Attention {
         x: &Tensor,
         rows: usize,
         cache: Option<(&mut Cache, usize)>,
+        precision: Precision,
     ) -> Result<Tensor> {
         let (tokens, width) = x.dims2()?;
         let head = width / self.heads;
-        let y = self.norm.forward(x)?;
+        let y = precision.input(&self.norm.forward(x)?)?;
         let split = |w: &Tensor| -> Result<Tensor> {
             Ok(y.matmul(w)?.reshape((tokens / rows, rows * self.heads, head))?)
         };
@@ -72,6 +74,6 @@ impl Attention {
         let scores = q.transpose(0, 1)?.matmul(&k.permute((1, 2, 0))?)?;
         let weights = softmax(&scores, (head as f32).powf(-0.5), true)?;
         let mixed = weights.matmul(&v.transpose(0, 1)?)?.transpose(0, 1)?.reshape((tokens, width))?;
-        Ok((x + mixed.matmul(&self.out)?)?)
+        Ok((x + precision.input(&mixed)?.matmul(&self.out)?)?)
     }
 }

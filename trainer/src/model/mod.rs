@@ -7,14 +7,16 @@
 mod attention;
 mod moe;
 mod norm;
+mod precision;
 mod routes;
 mod shape;
 mod softmax;
 
 use anyhow::{Context, Result};
-use candle_core::{D, DType, Device, Tensor, Var};
+use candle_core::{D, Device, Tensor, Var};
 
 pub use attention::Cache;
+pub use precision::Precision;
 pub use routes::{LayerRoutes, Routes, router};
 pub use shape::{Shape, Start, Weight, Weights, round_to_bf16};
 
@@ -33,15 +35,15 @@ struct Layer {
 pub struct Manner {
     /// Use Lockstep's router, which records and replays, instead of candle's.
     pub lockstep_router: bool,
-    /// Round the residual stream and the logits to bf16, approximating an engine that computes in bf16.
-    pub bf16: bool,
+    /// How activations are rounded. The weights are rounded before: see [`Precision::round`].
+    pub precision: Precision,
 }
 
 /// Weights as candle tensors, ready to run.
 pub struct Model {
     shape: Shape,
     gate: Option<Gate>,
-    bf16: bool,
+    precision: Precision,
     /// All weights in the order of [`Shape::tensors`], so that gradients can be read back.
     all: Vec<Tensor>,
     embed: Tensor,
@@ -84,14 +86,15 @@ impl Model {
         let (norm, head) = (RmsNorm::new(next()?), next()?);
         let value = shape.critic.then(next).transpose()?;
         let shape = shape.clone();
-        Ok(Self { shape, gate: None, bf16: false, all, embed, position, layers, norm, head, value })
+        let precision = Precision::F32;
+        Ok(Self { shape, gate: None, precision, all, embed, position, layers, norm, head, value })
     }
 
     /// Returns the same model, run in this manner.
     pub fn run_as(self, manner: Manner) -> Result<Self> {
         let Shape { experts, top_k, .. } = self.shape;
         let gate = manner.lockstep_router.then(|| Gate::new(experts, top_k)).transpose()?;
-        Ok(Self { gate, bf16: manner.bf16, ..self })
+        Ok(Self { gate, precision: manner.precision, ..self })
     }
 
     /// The model's sizes.
@@ -102,10 +105,6 @@ impl Model {
     /// Whether the model can record and replay routing.
     pub fn records(&self) -> bool {
         self.gate.is_some()
-    }
-
-    fn round(&self, x: Tensor) -> Result<Tensor> {
-        Ok(if self.bf16 { x.to_dtype(DType::BF16)?.to_dtype(DType::F32)? } else { x })
     }
 
     /// Creates an empty cache for `rows` sequences.
@@ -131,14 +130,13 @@ impl Model {
         let mut x = (self.embed.index_select(&indices(tokens)?, 0)?
             + self.position.index_select(&indices(&positions)?, 0)?)?;
         for (index, layer) in self.layers.iter().enumerate() {
-            x = self.round(layer.attention.add_to(
-                &self.round(x)?,
-                rows,
-                cache.as_deref_mut().map(|c| (c, index)),
-            )?)?;
-            x = layer.moe.add_to(&x, self.gate.as_ref(), index, routes.as_deref_mut())?;
+            let (own, stream) = (cache.as_deref_mut().map(|c| (c, index)), self.precision.stream(x)?);
+            x = layer.attention.add_to(&stream, rows, own, self.precision)?;
+            x = self.precision.stream(x)?;
+            let routes = routes.as_deref_mut();
+            x = layer.moe.add_to(&x, self.gate.as_ref(), index, routes, self.precision)?;
         }
-        x = self.round(x)?;
+        x = self.precision.stream(x)?;
         if let Some(cache) = cache {
             cache.advance(tokens.len() / rows);
         }
@@ -147,7 +145,7 @@ impl Model {
 
     /// Next-token logits for each given row of [`Self::hidden`]'s output.
     pub fn logits(&self, hidden: &Tensor) -> Result<Tensor> {
-        self.round(hidden.matmul(&self.head)?)
+        self.precision.stream(hidden.matmul(&self.head)?)
     }
 
     /// Next-token log-probabilities for each given row of [`Self::hidden`]'s output.

@@ -8,6 +8,7 @@ use candle_core::{D, Tensor};
 
 use super::indices;
 use super::norm::RmsNorm;
+use super::precision::Precision;
 use super::routes::{Gate, Routes};
 use super::softmax::softmax;
 
@@ -80,6 +81,7 @@ impl Moe {
         gate: Option<&Gate>,
         layer: usize,
         routes: Option<&mut Routes>,
+        precision: Precision,
     ) -> Result<Tensor> {
         let (tokens, width) = x.dims2()?;
         let experts = self.up.dim(0)?;
@@ -91,9 +93,10 @@ impl Moe {
         };
         let dispatch = Dispatch::new(&chosen, experts, self.top_k);
 
+        let y = precision.input(&y)?;
         let inputs =
             y.index_select(&indices(&dispatch.token)?, 0)?.reshape((experts, dispatch.slots, width))?;
-        let outputs = inputs.matmul(&self.up)?.relu()?.matmul(&self.down)?;
+        let outputs = precision.input(&inputs.matmul(&self.up)?.relu()?)?.matmul(&self.down)?;
         let outputs = outputs.reshape((experts * dispatch.slots, width))?;
 
         let mut sum = x.clone();

@@ -97,8 +97,9 @@ pub fn html(config: &Config, records: &[Record], seconds: &[f64], running: bool)
         false => write!(
             page,
             "Held-out pass@1: one sampled response at temperature 1 for each of at most {} problems that are \
-             never trained on, from the weights rounded to bf16.",
-            config.measure.problems
+             never trained on, from {}.",
+            config.measure.problems,
+            config.rollout_precision.policy()
         )?,
     }
     page.push_str(

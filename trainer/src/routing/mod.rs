@@ -45,23 +45,3 @@ pub struct Routing {
     /// Coefficient of the load-balance loss in the RL phase; 0 disables it.
     pub balance: f32,
 }
-
-/// The precision that the policy is rounded to for sampling.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ValueEnum)]
-#[serde(rename_all = "kebab-case")]
-pub enum RolloutPrecision {
-    /// No rounding: the trainer's own numbers
-    F32,
-    /// Weights rounded to bf16
-    #[default]
-    Bf16Weights,
-    /// Weights, residual stream and logits rounded to bf16
-    Bf16,
-}
-
-impl RolloutPrecision {
-    /// Whether this is the default.
-    pub fn is_default(&self) -> bool {
-        *self == Self::default()
-    }
-}

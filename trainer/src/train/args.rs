@@ -10,7 +10,8 @@ use super::pool::{Pool, Select};
 use super::record::{METRICS, REPORT, TIMINGS};
 use super::state::FILE;
 use crate::config::Config;
-use crate::routing::{Mode, RolloutPrecision, Routing};
+use crate::model::Precision;
+use crate::routing::{Mode, Routing};
 use crate::task::Task;
 
 /// Arguments of `lockstep train`. What is left out takes its default or, on resuming, the checkpoint's value.
@@ -138,8 +139,11 @@ pub struct TrainArgs {
     #[arg(long, value_enum, value_name = "POLICY", help_heading = "Engine")]
     pub old: Option<OldPolicy>,
     /// Precision that the policy is rounded to for sampling [default: bf16-weights]
-    #[arg(long, value_enum, value_name = "PRECISION", help_heading = "Routing")]
-    pub rollout_precision: Option<RolloutPrecision>,
+    #[arg(long, value_enum, value_name = "PRECISION", help_heading = "Precision")]
+    pub rollout_precision: Option<Precision>,
+    /// Precision of the trainer's forward pass; gradients go straight through the rounding [default: f32]
+    #[arg(long, value_enum, value_name = "PRECISION", help_heading = "Precision")]
+    pub train_precision: Option<Precision>,
 }
 
 fn set<T: Copy>(field: &mut T, value: Option<T>) {
@@ -208,6 +212,7 @@ impl TrainArgs {
         set(&mut config.model.experts, self.experts);
         set(&mut config.model.top_k, self.top_k);
         set(&mut config.rollout_precision, self.rollout_precision);
+        set(&mut config.train_precision, self.train_precision);
         if let Some(mode) = self.routing {
             let balance = config.routing.map_or(0.0, |routing| routing.balance);
             config.routing = Some(Routing { mode, balance });

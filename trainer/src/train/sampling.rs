@@ -9,10 +9,9 @@ use super::memory::Memory;
 use super::record::{RlRecord, RolloutCount};
 use super::state::State;
 use super::trainer::{Trainer, mean};
-use crate::model::{Model, Weights, round_to_bf16};
+use crate::model::{Model, Weights};
 use crate::policy::{Sampled, greedy, sample};
 use crate::random::{Phase, Stream};
-use crate::routing::RolloutPrecision;
 use crate::task::Problem;
 
 /// Maximum number of draws in search of an unsolved problem.
@@ -31,11 +30,8 @@ pub(super) struct Generated {
 impl Trainer {
     /// The policy as the inference engine holds it: by default every weight rounded to bf16.
     pub(super) fn engine(&self, weights: &Weights) -> Result<Model> {
-        let engine = match self.config().rollout_precision {
-            RolloutPrecision::F32 => Model::frozen(&self.config().model, weights)?,
-            _ => Model::frozen(&self.config().model, &round_to_bf16(weights))?,
-        };
-        engine.run_as(self.config().engine_manner())
+        let manner = self.config().engine_manner();
+        Model::frozen(&self.config().model, &manner.precision.round(weights))?.run_as(manner)
     }
 
     fn prompts(&self, problems: &[&Problem]) -> Result<Vec<Vec<u32>>> {
@@ -236,6 +232,7 @@ fn teaches(rollouts: &RolloutsBuf, credit: &Credit) -> Result<Vec<bool>> {
 mod tests {
     use super::*;
     use crate::config::Config;
+    use crate::model::Precision;
     use crate::task::Task;
     use crate::train::{Asynchronous, RlStep, Schedule};
 
@@ -302,5 +299,22 @@ mod tests {
                 assert_eq!(measured, still);
             }
         }
+    }
+
+    /// One precision for both leaves only what the cache's sums differ by; that is what Jet-RL is about.
+    #[test]
+    fn one_precision_brings_engine_and_trainer_together() {
+        let gap = |train, rollout| {
+            let trainer = trainer("grpo", |config| {
+                (config.rl.prompts, config.model.width, config.model.hidden) = (8, 32, 32);
+                (config.train_precision, config.rollout_precision) = (train, rollout);
+            });
+            let mut state = State::new(trainer.config());
+            state.reference = Some(state.weights.clone());
+            trainer.rl_step(&mut state, drop).unwrap().record.mismatch_std
+        };
+        let [bf16, fp8] = [Precision::Bf16, Precision::Fp8].map(|both| gap(both, both));
+        let mixed = gap(Precision::Bf16, Precision::Fp8);
+        assert!(mixed > 0.0 && bf16 < mixed / 5.0 && fp8 < mixed / 2.0, "{bf16} {fp8} {mixed}");
     }
 }

@@ -106,7 +106,8 @@ impl Trainer {
     /// Builds the model as the trainer runs it, with or without gradients.
     pub(super) fn model(&self, weights: &Weights, trainable: bool) -> Result<Model> {
         let build = if trainable { Model::trainable } else { Model::frozen };
-        build(&self.config.model, weights)?.run_as(self.config.trainer_manner())
+        let manner = self.config.trainer_manner();
+        build(&self.config.model, &manner.precision.round(weights))?.run_as(manner)
     }
 
     /// Runs one warm-start step: several updates on worked solutions, then a check of how many training
@@ -168,8 +169,7 @@ impl Trainer {
         let (mut grad_norm, mut replayed, mut balance) = (0.0, replayed, 0.0);
         // Routing records of the rollout, of the old policy and of the updates, in update order.
         let mut ran: [Vec<Record>; 3] = Default::default();
-        let parts = plan.parts.len();
-        let mut loss = Loss::default();
+        let (parts, mut loss) = (plan.parts.len(), Loss::default());
         let moments = self.reads_moments(Some(Call::Loss));
         let vocab = self.config.model.vocab;
         let ends = column(&rollouts.cu_groups, Column::cu_groups)?.to_vec();

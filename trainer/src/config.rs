@@ -114,6 +114,9 @@ pub struct Measure {
     pub problems: usize,
     /// RL steps between two evaluations.
     pub every: u64,
+    /// Whether to record where the blame for wrong responses falls.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub blame: bool,
 }
 
 impl Config {
@@ -156,7 +159,7 @@ impl Config {
                 flip_rewards: 0.0,
                 minibatches: 4,
             },
-            measure: Measure { problems: 512, every: 10 },
+            measure: Measure { problems: 512, every: 10, blame: false },
             pool: None,
             asynchronous: None,
             routing: None,
@@ -343,7 +346,7 @@ mod tests {
         let task = Task::named("addition:1").unwrap();
         let config = Config::new("addition:1", &task, "grpo").unwrap();
         let text = serde_json::to_string(&config).unwrap();
-        for absent in ["routing", "precision", "pool", "flip_rewards"] {
+        for absent in ["routing", "precision", "pool", "flip_rewards", "blame"] {
             assert!(!text.contains(absent), "{text}");
         }
         assert_eq!(serde_json::from_str::<Config>(&text).unwrap(), config);

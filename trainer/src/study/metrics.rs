@@ -71,11 +71,12 @@ fn throughput(record: &RlRecord) -> Option<f64> {
     record.engine.as_ref().map(|engine| engine.tokens as f64 / engine.clock)
 }
 
-const TABLE: [(&str, &str, Option<Curve>, Value); 20] = [
+const TABLE: [(&str, &str, Option<Curve>, Value); 21] = [
     ("peak pass@1", SOLVED, Some(|r| r.held_out), Value::Of(Run::peak)),
     ("exploitability", EXPLOITED, Some(|r| r.exploitability), Value::End),
     ("reward", "mean reward", Some(|r| Some(r.reward)), Value::End),
     ("entropy", "nats per token", Some(|r| Some(r.entropy)), Value::End),
+    ("blame", "of a wrong response's first wrong token, 1 if all alike", Some(|r| r.blame), Value::Mean),
     ("entropy fit", "R²", None, Value::Of(entropy_fit)),
     ("ratio spread", "standard deviation of the ratio", Some(|r| Some(r.ratio_std)), Value::Mean),
     ("sample size", "effective, as a fraction", Some(|r| Some(r.ess)), Value::Mean),

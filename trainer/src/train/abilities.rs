@@ -70,6 +70,11 @@ pub(super) fn check(recipe: &Recipe, config: &Config, task: &Task) -> Result<()>
         recipe.name,
         lacking.join("; ")
     );
+    ensure!(
+        !config.measure.blame || task.kind() == Kind::Arithmetic,
+        "--measure-blame with --task {}: expected addition or multiplication, whose working can be judged",
+        config.task
+    );
     let flips = config.rl.flip_rewards;
     let reads = |column| recipe.needs().iter().any(|need| need.column == column);
     ensure!(

@@ -99,6 +99,10 @@ pub struct TrainArgs {
     /// RL steps between two evaluations [default: 10]
     #[arg(long, help_heading = "Sizes")]
     pub measure_every: Option<u64>,
+    /// Record how much of the blame for a wrong response its first wrong token has: minus its advantage, over
+    /// the mean |advantage| of the response
+    #[arg(long, help_heading = "Sizes")]
+    pub measure_blame: bool,
     /// Transformer layers [default: 2]
     #[arg(long, help_heading = "Sizes")]
     pub layers: Option<usize>,
@@ -207,6 +211,7 @@ impl TrainArgs {
         set(&mut config.warm.target, self.warm_target);
         set(&mut config.measure.problems, self.measure);
         set(&mut config.measure.every, self.measure_every);
+        config.measure.blame |= self.measure_blame;
         set(&mut config.model.layers, self.layers);
         set(&mut config.model.width, self.width);
         set(&mut config.model.experts, self.experts);

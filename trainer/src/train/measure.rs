@@ -3,12 +3,15 @@
 use std::collections::HashMap;
 
 use anyhow::Result;
+use lockstep::Credit;
 
+use super::group::Group;
 use super::trainer::{Trainer, mean};
 use crate::model::Weights;
 use crate::policy::{Pass, Sequence};
 use crate::random::Phase;
 use crate::task::{Game, Problem};
+use crate::vocab::END;
 
 /// Training problems, or games, sampled to decide whether the warm start is over.
 const WARM_CHECK_PROBLEMS: u64 = 256;
@@ -57,6 +60,32 @@ impl Trainer {
         ks.map(|k| self.algorithm.pass_at_k(&rewards, samples, k)).collect()
     }
 
+    /// How much of the blame for a wrong response its first wrong token has: minus its advantage, over the mean
+    /// |advantage| of the response's tokens; 1 where all tokens have the same. The mean over the responses that
+    /// are wrong and have advantages; none without such a response. The first wrong token is the first one
+    /// that is not the worked solution's.
+    pub(super) fn blame(&self, groups: &[Group], credit: &Credit) -> Result<Option<f64>> {
+        let (mut at, mut shares) = (0, Vec::new());
+        for (s, (group, response)) in
+            groups.iter().flat_map(|group| group.responses.iter().map(move |r| (group, r))).enumerate()
+        {
+            let tokens = at..at + response.tokens.len();
+            at = tokens.end;
+            let advantage =
+                |token: usize| f64::from(credit.advantage[if credit.per_token { token } else { s }]);
+            let size = mean(tokens.clone().map(|token| advantage(token).abs()));
+            if group.problem.reward(&self.vocab.decode(&response.tokens)) == 1.0 || size == 0.0 {
+                continue;
+            }
+            let mut worked = self.vocab.encode(&group.problem.solution)?;
+            worked.push(END);
+            let wrong = response.tokens.iter().zip(&worked).position(|(own, right)| own != right);
+            // A response that was cut off at the limit may have no wrong token.
+            shares.extend(wrong.map(|k| -advantage(tokens.start + k) / size));
+        }
+        Ok((!shares.is_empty()).then(|| mean(shares.into_iter())))
+    }
+
     /// See [`Game::exploitability`]; the policy is the one that samples.
     fn exploitability(&self, weights: &Weights, game: Game) -> Result<f64> {
         let histories = game.histories();
@@ -73,5 +102,42 @@ impl Trainer {
             }
         }
         Ok(game.exploitability(&|text| policy.get(text).copied().unwrap_or(0.0)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::Config;
+    use crate::policy::Sampled;
+    use crate::task::Task;
+    use crate::train::group::Response;
+
+    /// Worked by hand on `1+2=`, whose working is `1+2=3 #3`.
+    #[test]
+    fn blame_falls_on_the_first_wrong_token() {
+        let task = Task::named("addition:1").unwrap();
+        let mut config = Config::new("addition:1", &task, "grpo").unwrap();
+        (config.model.layers, config.model.width, config.model.hidden) = (1, 8, 8);
+        let trainer = Trainer::new(config, task, "cpu").unwrap();
+        let group = |said: &str| {
+            let mut response = trainer.vocab.encode(said).unwrap();
+            response.push(END);
+            let sampled = Sampled { logp: vec![0.0; response.len()], response, routed: None };
+            let problem = Problem { prompt: "1+2=".into(), solution: "1+2=3 #3".into(), answer: "3".into() };
+            Group { row: 0, problem, responses: vec![Response::new(sampled, 0.0)], baseline: 0.0 }
+        };
+        let blame = |said: &str, advantage: &[f32]| {
+            let credit =
+                Credit { advantage: advantage.to_vec(), per_token: advantage.len() > 1, ..Credit::default() };
+            trainer.blame(&[group(said)], &credit).unwrap()
+        };
+        // Token 4, the 4, is wrong: −(−6) over a mean |advantage| of (4·1 + 6 + 4·0 + 0)/9.
+        let advantage = [1.0, -1.0, 1.0, -1.0, -6.0, 0.0, 0.0, 0.0, 0.0];
+        assert!((blame("1+2=4 #4", &advantage).unwrap() - 5.4).abs() < 1e-12);
+        assert_eq!(blame("1+2=4 #4", &[-0.5]), Some(1.0), "all tokens alike");
+        assert_eq!(blame("1+2=4 #4", &[0.5]), Some(-1.0), "praise");
+        assert_eq!(blame("1+2=3 #3", &[-0.5]), None, "right");
+        assert_eq!(blame("1+2=4 #4", &[0.0]), None, "no advantage");
     }
 }

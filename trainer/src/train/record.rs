@@ -111,6 +111,10 @@ pub struct RlRecord {
     pub mismatch_max: f64,
     /// Its standard deviation.
     pub mismatch_std: f64,
+    /// How much of the blame for a wrong response its first wrong token has, if this is measured; 1 where all
+    /// tokens have the same advantage.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub blame: Option<f64>,
     /// Loss of the critic, if there is one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub value_loss: Option<f64>,

@@ -236,6 +236,9 @@ impl Trainer {
             step: state.progress.rl_steps,
             ..self.describe(&rollouts, &credit, sampled)?
         };
+        if self.config.measure.blame {
+            record.blame = self.blame(&groups, &credit)?;
+        }
         if self.config.asynchronous.is_some() {
             record.engine = Some(self.engine_record(&state.engine, &rollouts, &responses, index)?);
         }

@@ -38,7 +38,7 @@ impl Precision {
     /// unrounded ones: straight through the rounding.
     ///
     /// In fp8 every matrix has one scale. That is our reading of Jet-RL (arXiv 2601.14243), which has one for
-    /// each block of 128 × 128, more than our matrices have.
+    /// each block of 128 × 128: the same up to a width of 128.
     pub fn round(self, weights: &Weights) -> Cow<'_, Weights> {
         if self == Self::F32 {
             return Cow::Borrowed(weights);

@@ -38,7 +38,7 @@ impl Precision {
     /// unrounded ones: straight through the rounding.
     ///
     /// In fp8 every matrix has one scale. That is our reading of Jet-RL (arXiv 2601.14243), which has one for
-    /// each block of 128 × 128, more than our matrices have.
+    /// each block of 128 × 128: the same up to a width of 128.
     pub fn round(self, weights: &Weights) -> Cow<'_, Weights> {
         if self == Self::F32 {
             return Cow::Borrowed(weights);
@@ -88,7 +88,8 @@ fn round_to_e4m3(block: &mut [f32]) {
     while largest > LARGEST * scale {
         scale *= 2.0;
     }
-    while largest <= LARGEST * scale / 2.0 {
+    // Not down to 0, by which nothing can be divided.
+    while largest <= LARGEST * scale / 2.0 && scale > f32::MIN_POSITIVE {
         scale /= 2.0;
     }
     block.iter_mut().for_each(|x| *x = F8E4M3::from_f32(*x / scale).to_f32() * scale);
@@ -163,6 +164,7 @@ mod tests {
         // 464 does not fit at 1: 464/2 = 232 is between 224 and 240.
         assert_eq!(rounded([464.0, -1.0]), [448.0, -1.0]);
         assert_eq!(rounded([1e-40, 0.0, -1e-41]).map(f32::signum), [1.0, 1.0, -1.0]);
+        assert_eq!(rounded([f32::from_bits(1), 0.0]), [0.0, 0.0]);
         assert!(rounded([f32::MAX, 1.0]).into_iter().all(f32::is_finite));
         assert_eq!(rounded([0.0, -0.0]), [0.0, 0.0]);
         assert_eq!(rounded([f32::INFINITY, 1.1]), [f32::INFINITY, 1.1]);

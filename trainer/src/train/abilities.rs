@@ -4,7 +4,7 @@
 use std::fmt::Write;
 
 use anyhow::{Result, ensure};
-use lockstep::recipe::{AdvantageEstimator, Duty, entries};
+use lockstep::recipe::{AdvantageEstimator, Duty, ShapingChoice, entries};
 use lockstep::{Column, Recipe};
 
 use crate::config::Config;
@@ -88,9 +88,8 @@ fn lacking(recipe: &Recipe, kind: Kind, routing: bool) -> Vec<String> {
             lacking.push(format!("duty `{}`: {why}", duty.name()));
         }
     }
-    if kind == Kind::Game && recipe.advantage.estimator == AdvantageEstimator::MaxRl {
-        let why = "it divides by the mean reward of a group, which in a game may be 0 or less";
-        lacking.push(format!("estimator `max_rl`: {why}"));
+    if kind == Kind::Game {
+        lacking.extend(unfit(recipe).map(str::to_owned));
     }
     lacking.dedup();
     lacking
@@ -131,6 +130,17 @@ fn missing(recipe: &Recipe, column: Column, kind: Kind) -> Option<&'static str> 
         }
         _ => None,
     }
+}
+
+/// What a recipe takes for granted about rewards that does not hold for those of a game.
+fn unfit(recipe: &Recipe) -> Option<&'static str> {
+    if recipe.advantage.estimator == AdvantageEstimator::MaxRl {
+        return Some(
+            "estimator `max_rl`: the mean reward of a group, its divisor, may be 0 or less in a game",
+        );
+    }
+    let signs = matches!(recipe.reward.shaping, Some(ShapingChoice::Signs { .. }));
+    signs.then_some("shaping `signs`: it replaces the rewards 0 and 1, and those of a game are others")
 }
 
 /// Duties for which responses of earlier steps are stored.

@@ -4,6 +4,7 @@
 mod columns;
 mod game;
 mod jsonl;
+mod tictactoe;
 
 use std::collections::HashSet;
 use std::path::Path;
@@ -67,8 +68,8 @@ pub enum Kind {
 }
 
 impl Task {
-    /// Finds a task by its command-line name: `addition[:DIGITS]`, `multiplication[:DIGITS]`, `jsonl:PATH` or
-    /// `kuhn`.
+    /// Finds a task by its command-line name: `addition[:DIGITS]`, `multiplication[:DIGITS]`, `jsonl:PATH`,
+    /// `kuhn` or `tictactoe`.
     pub fn named(name: &str) -> Result<Self> {
         if let Some(game) = Game::named(name) {
             return Ok(Self::Game(game));
@@ -81,8 +82,8 @@ impl Task {
             ("addition", _) => Operation::Addition,
             ("multiplication", _) => Operation::Multiplication,
             _ => bail!(
-                "unknown task '{name}': expected addition[:DIGITS], multiplication[:DIGITS], jsonl:PATH or \
-                 kuhn"
+                "unknown task '{name}': expected addition[:DIGITS], multiplication[:DIGITS], \
+                 jsonl:PATH, kuhn or tictactoe"
             ),
         };
         let digits = match rest {

@@ -26,8 +26,8 @@ pub struct TrainArgs {
     /// The task.
     #[arg(
         long,
-        help = "The task: addition[:DIGITS], multiplication[:DIGITS], jsonl:PATH or the game kuhn [default: \
-                addition]"
+        help = "The task: addition[:DIGITS], multiplication[:DIGITS], jsonl:PATH, or the games kuhn and \
+                tictactoe [default: addition]"
     )]
     pub task: Option<String>,
     /// Seed of all randomness [default: 1]

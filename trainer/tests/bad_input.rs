@@ -57,7 +57,7 @@ fn train_refuses() {
     let before = names(at);
     for (arguments, expected) in [
         (&["train", "--task", "sorting"][..], &["unknown task 'sorting'"][..]),
-        (&["train", "--task", "kuhn:3"], &["unknown task 'kuhn:3'", "jsonl:PATH or kuhn"]),
+        (&["train", "--task", "kuhn:3"], &["unknown task 'kuhn:3'", "jsonl:PATH, kuhn or tictactoe"]),
         (&["train", "--task", "kuhn", "--prompts", "5"], &["--prompts is 5", "even"]),
         (&["train", "--task", "kuhn", "--async", "sync"], &["--async with --task kuhn"]),
         (&["train", "--task", "kuhn", "--recipe", "mssr"], &["mssr", "`tracked_value`", "result of a game"]),

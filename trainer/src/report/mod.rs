@@ -91,8 +91,9 @@ pub fn html(config: &Config, records: &[Record], seconds: &[f64], running: bool)
     page.push_str("<p>");
     match game {
         true => page.push_str(
-            "Exploitability: what best responses to the policy win in the mean over both roles, exact, from \
-             the weights as they sample; 0 in an equilibrium. Rewards are zero-sum: their mean is 0.",
+            "Exploitability: what best responses to the policy (in TicTacToe: the best perfect players) win \
+             in the mean over both roles, exact, from the weights as they sample; 0 in an equilibrium. \
+             Rewards are zero-sum: their mean is 0.",
         ),
         false => write!(
             page,

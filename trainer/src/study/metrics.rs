@@ -47,6 +47,8 @@ enum Value {
     End,
     /// Its last value.
     Last,
+    /// Its smallest value.
+    Least,
     /// pass@k at the end.
     PassAt(usize),
     /// Something else.
@@ -71,9 +73,10 @@ fn throughput(record: &RlRecord) -> Option<f64> {
     record.engine.as_ref().map(|engine| engine.tokens as f64 / engine.clock)
 }
 
-const TABLE: [(&str, &str, Option<Curve>, Value); 21] = [
+const TABLE: [(&str, &str, Option<Curve>, Value); 22] = [
     ("peak pass@1", SOLVED, Some(|r| r.held_out), Value::Of(Run::peak)),
     ("exploitability", EXPLOITED, Some(|r| r.exploitability), Value::End),
+    ("lowest exploitability", EXPLOITED, Some(|r| r.exploitability), Value::Least),
     ("reward", "mean reward", Some(|r| Some(r.reward)), Value::End),
     ("entropy", "nats per token", Some(|r| Some(r.entropy)), Value::End),
     ("blame", "of a wrong response's first wrong token, 1 if all alike", Some(|r| r.blame), Value::Mean),
@@ -163,6 +166,7 @@ impl Metric {
             Value::Mean => mean(&values),
             Value::End => mean(&values[values.len() - values.len().div_ceil(10)..]),
             Value::Last => values.last().copied(),
+            Value::Least => values.into_iter().reduce(f64::min),
             Value::PassAt(power) => run.pass_at.get(power).copied(),
             Value::Of(value) => value(run),
         }
@@ -267,7 +271,8 @@ mod tests {
             ..run(&[])
         };
         let metric = |name: &str| Metric::named(name).unwrap();
-        assert_eq!(metric("exploitability").value(&run(&[0.3, 0.2])), Some(0.2));
+        assert_eq!(metric("exploitability").value(&run(&[0.3, 0.2, 0.25])), Some(0.25));
+        assert_eq!(metric("lowest exploitability").value(&run(&[0.3, 0.2, 0.25])), Some(0.2));
         assert_eq!(metric("exploitability").curve(&run(&[0.3])), [(0, 0.4), (1, 0.3)]);
         for name in ["pass@1", "peak pass@1"] {
             assert_eq!((metric(name).value(&run(&[0.3])), metric(name).curve(&run(&[0.3])).len()), (None, 0));

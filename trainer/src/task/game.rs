@@ -7,7 +7,7 @@
 
 use std::collections::BTreeMap;
 
-use super::Problem;
+use super::{Problem, tictactoe};
 
 /// A game.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -15,6 +15,8 @@ pub enum Game {
     /// Kuhn's poker: cards J, Q and K, one for each player, stakes of 1. `p` passes or folds, `b` bets or
     /// calls 1 more. The value of the game is −1/18 for the first player.
     Kuhn,
+    /// TicTacToe: three in a line win 1. A draw if both play perfectly.
+    TicTacToe,
 }
 
 /// The roles as they begin a prompt: who moves first, and who moves second.
@@ -23,13 +25,18 @@ const ROLES: [char; 2] = ['1', '2'];
 impl Game {
     /// Finds a game by its name on the command line.
     pub fn named(name: &str) -> Option<Self> {
-        (name == "kuhn").then_some(Self::Kuhn)
+        match name {
+            "kuhn" => Some(Self::Kuhn),
+            "tictactoe" => Some(Self::TicTacToe),
+            _ => None,
+        }
     }
 
-    /// What is dealt, each as likely as the others: the cards of the first and the second player.
+    /// What is dealt, each as likely as the others: the cards of the first and the second player, or nothing.
     fn deals(self) -> &'static [&'static str] {
         match self {
             Self::Kuhn => &["JQ", "JK", "QJ", "QK", "KJ", "KQ"],
+            Self::TicTacToe => &[""],
         }
     }
 
@@ -49,10 +56,19 @@ impl Game {
     }
 
     /// The moves that are allowed after these; none if the game is over.
-    fn allowed(self, moves: &str) -> &'static str {
+    fn allowed(self, moves: &str) -> String {
         match (self, moves) {
-            (Self::Kuhn, "" | "p" | "b" | "pb") => "pb",
-            (Self::Kuhn, _) => "",
+            (Self::Kuhn, "" | "p" | "b" | "pb") => "pb".to_owned(),
+            (Self::Kuhn, _) => String::new(),
+            (Self::TicTacToe, _) => tictactoe::allowed(moves),
+        }
+    }
+
+    /// Those of them that a best response is searched among: in TicTacToe those of perfect play.
+    fn answers(self, moves: &str) -> String {
+        match self {
+            Self::Kuhn => self.allowed(moves),
+            Self::TicTacToe => tictactoe::perfect(moves),
         }
     }
 
@@ -60,12 +76,24 @@ impl Game {
     pub fn stake(self) -> f32 {
         match self {
             Self::Kuhn => 2.0,
+            Self::TicTacToe => 1.0,
         }
     }
 
     /// What a role wins by a game that ended by the rules.
     fn payoff(self, deal: &str, moves: &str, role: usize) -> f32 {
-        let Self::Kuhn = self;
+        if self == Self::TicTacToe {
+            return match (tictactoe::is_won(moves), Self::moves_at(role, moves.len())) {
+                (false, _) => 0.0,
+                (true, loses) => {
+                    if loses {
+                        -1.0
+                    } else {
+                        1.0
+                    }
+                }
+            };
+        }
         let mut ranks = deal.chars().map(|card| "JQK".find(card));
         let first_is_higher = ranks.next() > ranks.next();
         let (won, by) = match moves {
@@ -132,6 +160,7 @@ impl Game {
     pub fn alphabet(self) -> Vec<char> {
         match self {
             Self::Kuhn => ROLES.into_iter().chain("JQKpb".chars()).collect(),
+            Self::TicTacToe => ROLES.into_iter().chain(tictactoe::SQUARES.chars()).collect(),
         }
     }
 
@@ -139,32 +168,39 @@ impl Game {
     pub fn longest(self) -> (usize, usize) {
         match self {
             Self::Kuhn => (2, 3),
+            Self::TicTacToe => (1, 9),
         }
     }
 
-    /// Every prompt with every game that a role can see, as (prompt, moves).
+    /// Every prompt with every game that its role can see if the other one plays by [`Self::answers`], as
+    /// (prompt, moves).
     pub fn histories(self) -> Vec<(String, String)> {
-        let mut ended = Vec::new();
-        let mut open = vec![String::new()];
-        while let Some(moves) = open.pop() {
-            let allowed = self.allowed(&moves);
-            open.extend(allowed.chars().map(|c| format!("{moves}{c}")));
-            if allowed.is_empty() {
-                ended.push(moves);
-            }
-        }
         let mut prompts: Vec<String> =
             self.deals().iter().flat_map(|deal| [0, 1].map(|role| self.prompt(deal, role))).collect();
         prompts.sort_unstable();
         prompts.dedup();
-        let with = |prompt: &String| ended.iter().map(|moves| (prompt.clone(), moves.clone())).collect();
-        prompts.iter().flat_map(|prompt| -> Vec<_> { with(prompt) }).collect()
+        let mut histories = Vec::new();
+        for prompt in prompts {
+            let role = Self::role(&prompt);
+            let mut open = vec![String::new()];
+            while let Some(moves) = open.pop() {
+                let own = Self::moves_at(role, moves.len());
+                let next = if own { self.allowed(&moves) } else { self.answers(&moves) };
+                open.extend(next.chars().map(|c| format!("{moves}{c}")));
+                if next.is_empty() {
+                    histories.push((prompt.clone(), moves));
+                }
+            }
+        }
+        histories
     }
 
     /// How much a policy loses in the mean over both roles to players who know it and play their best
     /// response: half the sum of what these win. It is 0 in an equilibrium, where no player gains by another
-    /// strategy. Exact: all games are visited. `policy` gives the probability of the last move of
-    /// `{prompt}{moves}`; what is missing to 1 over the allowed moves goes to moves that lose.
+    /// strategy. Exact: all games are visited. In TicTacToe, where a policy remembers the order of the moves
+    /// and 255,168 games are too many, best responses are those of perfect players: a lower bound, 0 for
+    /// perfect play. `policy` gives the probability of the last move of `{prompt}{moves}`; what is missing to
+    /// 1 over the allowed moves goes to moves that lose.
     pub fn exploitability(self, policy: &dyn Fn(&str) -> f64) -> f64 {
         0.5 * (self.best_response(0, policy) + self.best_response(1, policy))
     }
@@ -187,7 +223,8 @@ impl Game {
         }
         let after = |c: char| format!("{moves}{c}");
         if Self::moves_at(role, moves.len()) {
-            let values = allowed.chars().map(|c| self.best(role, &after(c), deals, policy));
+            let answers = self.answers(moves);
+            let values = answers.chars().map(|c| self.best(role, &after(c), deals, policy));
             return values.fold(f64::NEG_INFINITY, f64::max);
         }
         let mut foul: f64 = deals.iter().map(|(_, p)| p).sum();
@@ -300,5 +337,29 @@ mod tests {
         }
         assert_eq!(seen.len(), 30, "six deals, five ends");
         assert_eq!(Game::Kuhn.histories().len(), 30, "six prompts, five ends");
+    }
+
+    #[test]
+    fn perfect_play_loses_nothing_in_tictactoe() {
+        let game = Game::TicTacToe;
+        let perfect = |text: &str| {
+            let (before, last) = text[1..].split_at(text.len() - 2);
+            let answers = tictactoe::perfect(before);
+            if answers.contains(last) { 1.0 / answers.len() as f64 } else { 0.0 }
+        };
+        assert!(game.exploitability(&perfect).abs() < 1e-12);
+        // Who opens with the first free square, and goes on so, plays a, b and d. The answers e and c make a
+        // threat that d does not block: g wins.
+        let first_free = |text: &str| {
+            let (before, last) = text[1..].split_at(text.len() - 2);
+            f64::from(u8::from(tictactoe::allowed(before).starts_with(last)))
+        };
+        assert_eq!(game.best_response(1, &first_free), 1.0);
+        assert_eq!(game.exploitability(&|_| 0.0), 1.0, "no move is allowed");
+        let problem = |role| Problem { prompt: ["1", "2"][role].into(), ..game.deal(&mut |_| 0)[0].clone() };
+        for (moves, first) in [("adbec", 1.0), ("adbegf", -1.0), ("aebcgdfhi", 0.0), ("aa", 1.0), ("", -1.0)]
+        {
+            assert_eq!([0, 1].map(|role| game.reward(&problem(role), moves)), [first, -first], "{moves}");
+        }
     }
 }

@@ -4,6 +4,7 @@
 mod columns;
 mod game;
 mod jsonl;
+mod tictactoe;
 
 use std::collections::HashSet;
 use std::path::Path;
@@ -67,8 +68,8 @@ pub enum Kind {
 }
 
 impl Task {
-    /// Finds a task by its command-line name: `addition[:DIGITS]`, `multiplication[:DIGITS]`, `jsonl:PATH` or
-    /// `kuhn`. DIGITS may be a range, `1-3`.
+    /// Finds a task by its command-line name: `addition[:DIGITS]`, `multiplication[:DIGITS]`, `jsonl:PATH`,
+    /// `kuhn` or `tictactoe`. DIGITS may be a range, `1-3`.
     pub fn named(name: &str) -> Result<Self> {
         if let Some(game) = Game::named(name) {
             return Ok(Self::Game(game));
@@ -81,8 +82,8 @@ impl Task {
             ("addition", _) => Operation::Addition,
             ("multiplication", _) => Operation::Multiplication,
             _ => bail!(
-                "unknown task '{name}': expected addition[:DIGITS], multiplication[:DIGITS], jsonl:PATH or \
-                 kuhn, with DIGITS as in 2 or 1-3"
+                "unknown task '{name}': expected addition[:DIGITS], multiplication[:DIGITS], jsonl:PATH, kuhn \
+                 or tictactoe, with DIGITS as in 2 or 1-3"
             ),
         };
         let number = |text: &str| -> Result<u32> {

@@ -83,8 +83,8 @@ impl Trainer {
         Ok(played.into_iter().flatten().collect())
     }
 
-    /// Plays all deals at once, a move a turn. `choose` gets what the players to move read, the deals' indices
-    /// and the number of the turn.
+    /// Plays all deals at once, a move a turn. `choose` gets what the players to move read, the indices of
+    /// their deals and the number of the turn.
     fn play_by(
         &self,
         engine: &Model,

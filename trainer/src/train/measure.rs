@@ -16,6 +16,9 @@ use crate::vocab::END;
 /// Training problems, or games, sampled to decide whether the warm start is over.
 const WARM_CHECK_PROBLEMS: u64 = 256;
 
+/// Games that are read at once, so that they need little memory.
+const SEQUENCES_AT_ONCE: usize = 4096;
+
 impl Trainer {
     fn pass_at_1(&self, weights: &Weights, problems: &[&Problem], phase: Phase, step: u64) -> Result<f64> {
         let rewards = self.rewards(problems, &self.rollouts(weights, problems, phase, step, 0)?);
@@ -94,7 +97,11 @@ impl Trainer {
         };
         let sequences = histories.iter().map(sequence).collect::<Result<Vec<_>>>()?;
         let engine = self.engine(weights)?;
-        let mut logp = Pass::new(&engine, &sequences)?.logp.into_iter();
+        let mut logp = Vec::new();
+        for part in sequences.chunks(SEQUENCES_AT_ONCE) {
+            logp.extend(Pass::new(&engine, part)?.logp);
+        }
+        let mut logp = logp.into_iter();
         let mut policy = HashMap::new();
         for (prompt, moves) in histories {
             for (end, logp) in (1..=moves.len()).zip(&mut logp) {

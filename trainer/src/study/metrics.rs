@@ -64,8 +64,9 @@ fn throughput(record: &RlRecord) -> Option<f64> {
     record.engine.as_ref().map(|engine| engine.tokens as f64 / engine.clock)
 }
 
-const TABLE: [(&str, &str, Option<Curve>, Value); 19] = [
+const TABLE: [(&str, &str, Option<Curve>, Value); 20] = [
     ("peak pass@1", SOLVED, Some(|r| r.held_out), Value::Of(|run| Some(run.peak()))),
+    ("pass@1 kept", "last pass@1, fraction of the best", None, Value::Of(Run::kept)),
     ("reward", "mean reward", Some(|r| Some(r.reward)), Value::End),
     ("entropy", "nats per token", Some(|r| Some(r.entropy)), Value::End),
     ("entropy fit", "R²", None, Value::Of(entropy_fit)),
@@ -162,9 +163,15 @@ impl Run {
         self.evaluations().fold(0.0, f64::max)
     }
 
+    /// The last pass@1 as a share of the best; none if nothing was ever solved.
+    fn kept(&self) -> Option<f64> {
+        let peak = self.peak();
+        self.evaluations().last().filter(|_| peak > 0.0).map(|last| last / peak)
+    }
+
     /// Whether it has lost most of what it had reached.
     pub fn collapsed(&self) -> bool {
-        self.evaluations().last().is_some_and(|last| last < COLLAPSE * self.peak())
+        self.kept().is_some_and(|share| share < COLLAPSE)
     }
 }
 
@@ -218,6 +225,7 @@ mod tests {
         assert_eq!(value("entropy"), Some(0.4), "the last tenth of three steps is one");
         assert!(value("entropy fit").unwrap() > 1.0 - 1e-12);
         assert_eq!((value("idle share"), value("time to target")), (None, None));
+        assert_eq!(value("pass@1 kept"), Some(0.4 / 0.6));
         assert_eq!(value("useful groups"), Some(0.5), "the mean of 3/4, 1/2 and 1/4");
         assert_eq!(value("rollouts to target"), Some(16.0), "0.6 after the second step");
         assert_eq!(Metric::named("pass@1").unwrap().curve(&run)[..2], [(0, 0.3), (1, 0.2)]);

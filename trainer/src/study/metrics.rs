@@ -73,10 +73,11 @@ fn throughput(record: &RlRecord) -> Option<f64> {
     record.engine.as_ref().map(|engine| engine.tokens as f64 / engine.clock)
 }
 
-const TABLE: [(&str, &str, Option<Curve>, Value); 22] = [
+const TABLE: [(&str, &str, Option<Curve>, Value); 23] = [
     ("peak pass@1", SOLVED, Some(|r| r.held_out), Value::Of(Run::peak)),
     ("exploitability", EXPLOITED, Some(|r| r.exploitability), Value::End),
     ("lowest exploitability", EXPLOITED, Some(|r| r.exploitability), Value::Least),
+    ("pass@1 kept", "last pass@1, fraction of the best", None, Value::Of(Run::kept)),
     ("reward", "mean reward", Some(|r| Some(r.reward)), Value::End),
     ("entropy", "nats per token", Some(|r| Some(r.entropy)), Value::End),
     ("blame", "of a wrong response's first wrong token, 1 if all alike", Some(|r| r.blame), Value::Mean),
@@ -183,13 +184,19 @@ impl Run {
         self.evaluations().reduce(f64::max)
     }
 
+    /// The last pass@1 as a share of the best; none if nothing was ever solved.
+    fn kept(&self) -> Option<f64> {
+        let peak = self.peak().filter(|peak| *peak > 0.0)?;
+        self.evaluations().last().map(|last| last / peak)
+    }
+
     /// Whether it has lost most of what it had reached; in a game, whether it is easier to exploit than the
     /// warm start.
     pub fn collapsed(&self) -> bool {
         if let Some(start) = self.start_exploitability {
             return self.records.iter().rev().find_map(|r| r.exploitability).is_some_and(|last| last > start);
         }
-        self.evaluations().last().zip(self.peak()).is_some_and(|(last, peak)| last < COLLAPSE * peak)
+        self.kept().is_some_and(|share| share < COLLAPSE)
     }
 }
 
@@ -243,6 +250,7 @@ mod tests {
         assert_eq!(value("entropy"), Some(0.4), "the last tenth of three steps is one");
         assert!(value("entropy fit").unwrap() > 1.0 - 1e-12);
         assert_eq!((value("idle share"), value("time to target")), (None, None));
+        assert_eq!(value("pass@1 kept"), Some(0.4 / 0.6));
         assert_eq!(value("useful groups"), Some(0.5), "the mean of 3/4, 1/2 and 1/4");
         assert_eq!(value("rollouts to target"), Some(16.0), "0.6 after the second step");
         assert_eq!(Metric::named("pass@1").unwrap().curve(&run)[..2], [(0, 0.3), (1, 0.2)]);

@@ -356,7 +356,7 @@ mod tests {
         };
         assert_eq!(game.best_response(1, &first_free), 1.0);
         assert_eq!(game.exploitability(&|_| 0.0), 1.0, "no move is allowed");
-        let problem = |role| Problem { prompt: ["1", "2"][role].into(), ..game.deal(&mut |_| 0)[0].clone() };
+        let problem = |role: usize| Problem { prompt: ["1", "2"][role].into(), ..game.deal(&mut |_| 0)[0].clone() };
         for (moves, first) in [("adbec", 1.0), ("adbegf", -1.0), ("aebcgdfhi", 0.0), ("aa", 1.0), ("", -1.0)]
         {
             assert_eq!([0, 1].map(|role| game.reward(&problem(role), moves)), [first, -first], "{moves}");

@@ -169,15 +169,15 @@ impl Run {
         let config = self.trainer.config();
         atomic::write(&page, report::html(config, &records, &super::read_seconds(&self.folder))?.as_bytes())?;
         let (before, after) = report::before_and_after(&records);
-        let game = config.game().is_some();
-        let show = |x: Option<f64>| x.map_or("not measured".to_owned(), |x| report::shown(game, x));
-        let how = match game {
-            true => "exact, 0 in an equilibrium".to_owned(),
-            false => {
+        let how = match config.game() {
+            Some(game) => game.measure().to_owned(),
+            None => {
                 let problems = self.trainer.held_out_problems();
                 format!("{problems} problems, one sample each at temperature 1")
             }
         };
+        let game = config.game().is_some();
+        let show = |x: Option<f64>| x.map_or("not measured".to_owned(), |x| report::shown(game, x));
         say(&format!(
             "{}: {} before RL, {} after ({how})\nreport: {}",
             report::measure(game),

@@ -80,6 +80,14 @@ impl Game {
         }
     }
 
+    /// How its exploitability is measured, in a few words.
+    pub fn measure(self) -> &'static str {
+        match self {
+            Self::Kuhn => "exact, 0 in an equilibrium",
+            Self::TicTacToe => "against perfect players, 0 for one of them",
+        }
+    }
+
     /// What a role wins by a game that ended by the rules.
     fn payoff(self, deal: &str, moves: &str, role: usize) -> f32 {
         if self == Self::TicTacToe {
@@ -356,7 +364,8 @@ mod tests {
         };
         assert_eq!(game.best_response(1, &first_free), 1.0);
         assert_eq!(game.exploitability(&|_| 0.0), 1.0, "no move is allowed");
-        let problem = |role: usize| Problem { prompt: ["1", "2"][role].into(), ..game.deal(&mut |_| 0)[0].clone() };
+        let problem =
+            |role: usize| Problem { prompt: ["1", "2"][role].into(), ..game.deal(&mut |_| 0)[0].clone() };
         for (moves, first) in [("adbec", 1.0), ("adbegf", -1.0), ("aebcgdfhi", 0.0), ("aa", 1.0), ("", -1.0)]
         {
             assert_eq!([0, 1].map(|role| game.reward(&problem(role), moves)), [first, -first], "{moves}");

@@ -167,3 +167,74 @@ impl Trainer {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::Config;
+    use crate::model::round_to_bf16;
+    use crate::policy::log_probs;
+    use crate::task::Task;
+
+    fn trainer(task: &str, recipe: &str) -> Trainer {
+        let mut config = Config::new(task, &Task::named(task).unwrap(), recipe).unwrap();
+        (config.model.layers, config.model.width, config.model.hidden, config.model.experts) = (1, 16, 8, 2);
+        (config.rl.prompts, config.rl.group, config.rl.minibatches) = (6, 5, 2);
+        Trainer::new(config, Task::named(task).unwrap(), "cpu").unwrap()
+    }
+
+    #[test]
+    fn an_episode_is_the_same_moves_for_both_roles() {
+        for (task, game) in [("kuhn", Game::Kuhn), ("tictactoe", Game::TicTacToe)] {
+            let trainer = trainer(task, "spiral");
+            let state = State::new(trainer.config());
+            let groups = trainer.play_groups(&state, game, 3, 6).unwrap();
+            assert_eq!(groups.iter().map(|group| group.row).collect::<Vec<_>>(), [6, 7, 8, 9, 10, 11]);
+            for pair in groups.chunks(2) {
+                assert_eq!([0, 1].map(|role| Game::role(&pair[role].problem.prompt)), [0, 1]);
+                for (one, other) in pair[0].responses.iter().zip(&pair[1].responses) {
+                    assert_eq!((&one.tokens, one.reward), (&other.tokens, -other.reward));
+                    assert_eq!(one.tokens.last(), Some(&END));
+                }
+                for group in pair {
+                    let prompt = trainer.vocab.encode(&group.problem.prompt).unwrap();
+                    for response in &group.responses {
+                        let sequence = Sequence { prompt: prompt.clone(), response: response.tokens.clone() };
+                        let weights = round_to_bf16(&state.weights);
+                        let logp = log_probs(&trainer.config().model, &weights, &[sequence]).unwrap();
+                        let far = |(a, b): (&f32, &f32)| (a - b).abs() > 1e-4;
+                        assert!(logp.len() == response.logp.len());
+                        assert!(!logp.iter().zip(&response.logp).any(far), "{logp:?} {response:?}");
+                    }
+                }
+            }
+            assert_ne!(groups[0].responses, groups[2].responses);
+        }
+    }
+
+    /// K against Q: pass, bet, call; then an end in place of the second player's move.
+    #[test]
+    fn the_columns_by_hand() {
+        let trainer = trainer("kuhn", "mars");
+        let response = |moves: &str, reward| {
+            let mut tokens = trainer.vocab.encode(moves).unwrap();
+            tokens.push(END);
+            let logp = vec![-0.5; tokens.len()];
+            Response::new(Sampled { response: tokens, logp, routed: None }, reward)
+        };
+        let group = |row, prompt: &str, sign: f32| Group {
+            row,
+            problem: Problem { prompt: prompt.into(), solution: "pp".into(), answer: "KQ".into() },
+            responses: vec![response("pbb", sign * 2.0), response("p", sign * 2.0)],
+            baseline: 0.0,
+        };
+        let mut out = RolloutsBuf::default();
+        let state = State::new(trainer.config());
+        trainer.game_columns(&state, Game::Kuhn, &[group(0, "1K", 1.0), group(1, "2Q", -1.0)], &mut out);
+        assert_eq!(out.loss_mask.unwrap(), [1, 0, 1, 0, 1, 0, 0, 1, 0, 0, 0, 1]);
+        assert_eq!(out.cu_turns.unwrap(), [0, 1, 4, 6, 10, 12]);
+        assert_eq!(out.turn_rewards.unwrap(), [0.0, 2.0, 2.0, -2.0, -2.0]);
+        assert_eq!(out.turn_roles.unwrap(), [0, 0, 0, 1, 1]);
+        assert_eq!(out.roles, None, "mars reads the roles of turns alone");
+    }
+}

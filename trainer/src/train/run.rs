@@ -188,15 +188,16 @@ impl Run {
     fn finish(&self) -> Result<()> {
         let records = self.report(false)?;
         let (before, after) = report::before_and_after(&records);
-        let game = self.trainer.config().game().is_some();
-        let show = |x: Option<f64>| x.map_or("not measured".to_owned(), |x| report::shown(game, x));
+        let game = self.trainer.config().game();
         let how = match game {
-            true => "exact, 0 in an equilibrium".to_owned(),
-            false => {
+            Some(game) => game.measure().to_owned(),
+            None => {
                 let problems = self.trainer.held_out_problems();
                 format!("{problems} problems, one sample each at temperature 1")
             }
         };
+        let game = game.is_some();
+        let show = |x: Option<f64>| x.map_or("not measured".to_owned(), |x| report::shown(game, x));
         say(&format!(
             "{}: {} before RL, {} after ({how})\nreport: {}",
             report::measure(game),

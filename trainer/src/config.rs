@@ -236,7 +236,7 @@ impl Config {
                 self.task
             );
             ensure!(
-                prompts % 2 == 0,
+                prompts.is_multiple_of(2),
                 "--prompts is {prompts}: expected an even number, one for each role of a game"
             );
         }

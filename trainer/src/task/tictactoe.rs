@@ -14,7 +14,7 @@ fn board(moves: &str) -> [u16; 2] {
     for (turn, at) in moves.chars().filter_map(|c| SQUARES.find(c)).enumerate() {
         board[turn % 2] |= 1 << at;
     }
-    if moves.len() % 2 == 0 { board } else { [board[1], board[0]] }
+    if moves.len().is_multiple_of(2) { board } else { [board[1], board[0]] }
 }
 
 fn has_line(squares: u16) -> bool {

@@ -21,7 +21,9 @@ use crate::train::trainer::Trainer;
 
 /// DOTS: the pass rate to be near to, and the temperature (2506.05316).
 const DOTS: (f64, f64) = (0.5, 1e-3);
+
 impl Trainer {
+    /// How prompts are chosen; uniformly without a pool.
     pub(in crate::train) fn select(&self) -> Select {
         self.config().pool.unwrap_or_default().select
     }
@@ -299,5 +301,7 @@ mod tests {
             [0, 1, 4].into_iter().map(|right| group(&trainer, right, &rewards(right))).collect();
         trainer.join(&state.weights, &mut groups, 0).unwrap();
         assert_eq!(groups.iter().map(|group| group.responses.len()).collect::<Vec<_>>(), [17, 13, 8]);
+        trainer.join(&state.weights, &mut groups[2..], 1).unwrap();
+        assert_eq!(groups[2].responses.len(), 8, "none is hard");
     }
 }

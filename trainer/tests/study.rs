@@ -170,7 +170,7 @@ fn the_command_line_lists_refuses_and_runs() {
     assert!(listed.status.success() && text.contains("S1 ") && text.contains("needs: "), "{text}");
     for (arguments, expected) in [
         ("study S99", "'S99': expected list, all or one of S1, S2"),
-        ("study S11", "S11 cannot run yet: it needs rewards"),
+        ("study S13", "S13 cannot run yet: it needs a task"),
         ("study S1 --markdown", "--markdown goes with list"),
         ("study S1 --seeds 0", "0 is not in 1..=1000"),
     ] {

@@ -312,7 +312,7 @@ mod tests {
         let all = Definitions::built_in().unwrap();
         let error = |id| all.plan(id, true, None).unwrap_err().to_string();
         assert!(error("S99").contains("'S99'") && error("S99").contains("S6b"));
-        assert!(error("S11").contains("flipped at random"));
+        assert!(error("S13").contains("for the wrong reason"));
         let text = include_str!("experiments.toml").replace("a = \"TEMPO\"", "a = \"TEMPI\"");
         assert!(format!("{:#}", Definitions::parse(&text).unwrap_err()).contains("'TEMPI'"));
     }

@@ -266,7 +266,7 @@ impl Config {
             );
             ensure!(
                 flip_rewards == 0.0 || pool.select != Select::Dars,
-                "--flip-rewards with --select dars: the rollouts of its first stage count before rewards are flipped"
+                "--flip-rewards with --select dars: its first stage counts before rewards are flipped"
             );
             ensure!(
                 self.asynchronous.is_none(),

@@ -187,7 +187,7 @@ fn a_live_report_refreshes_itself_until_the_run_ends() {
     let page = |folder: &str| fs::read_to_string(at.join(folder).join("report.html")).unwrap();
     let refresh = "<meta http-equiv=\"refresh\"";
     let train = format!("train {TINY} --report-live --out");
-    // A first run, then its continuation: each writes a page after its first step, and one when it is stopped.
+    // A first run, then its continuation: each writes a page after its first step, and one when stopped.
     for (command, progress) in [
         (format!("{train} run --warm-steps 1 --steps 100000"), " · running: "),
         ("train --resume run --report-live".to_owned(), " of 100000<"),

@@ -82,8 +82,8 @@ impl Task {
             ("addition", _) => Operation::Addition,
             ("multiplication", _) => Operation::Multiplication,
             _ => bail!(
-                "unknown task '{name}': expected addition[:DIGITS], multiplication[:DIGITS], jsonl:PATH, kuhn \
-                 or tictactoe, with DIGITS as in 2 or 1-3"
+                "unknown task '{name}': expected addition[:DIGITS], multiplication[:DIGITS], jsonl:PATH, \
+                 kuhn or tictactoe, with DIGITS as in 2 or 1-3"
             ),
         };
         let number = |text: &str| -> Result<u32> {

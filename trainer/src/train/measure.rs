@@ -63,10 +63,10 @@ impl Trainer {
         ks.map(|k| self.algorithm.pass_at_k(&rewards, samples, k)).collect()
     }
 
-    /// How much of the blame for a wrong response its first wrong token has: minus its advantage, over the mean
-    /// |advantage| of the response's tokens; 1 where all tokens have the same. The mean over the responses that
-    /// are wrong and have advantages; none without such a response. The first wrong token is the first one
-    /// that is not the worked solution's.
+    /// How much of the blame for a wrong response its first wrong token has: minus its advantage, over the
+    /// mean |advantage| of the response's tokens; 1 where all tokens have the same. The mean over the
+    /// responses that are wrong and have advantages; none without such a response. The first wrong token is
+    /// the first one that is not the worked solution's.
     pub(super) fn blame(&self, groups: &[Group], credit: &Credit) -> Result<Option<f64>> {
         let (mut at, mut shares) = (0, Vec::new());
         for (s, (group, response)) in

@@ -180,8 +180,8 @@ impl Game {
         }
     }
 
-    /// Every prompt with every game that its role can see if the other one plays by [`Self::answers`], as
-    /// (prompt, moves).
+    /// Every prompt with every game that its role can see, as (prompt, moves); in TicTacToe if the other one
+    /// plays perfectly.
     pub fn histories(self) -> Vec<(String, String)> {
         let mut prompts: Vec<String> =
             self.deals().iter().flat_map(|deal| [0, 1].map(|role| self.prompt(deal, role))).collect();

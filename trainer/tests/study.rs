@@ -169,7 +169,7 @@ fn the_command_line_lists_refuses_and_runs() {
     let text = String::from_utf8(listed.stdout).unwrap();
     assert!(listed.status.success() && text.contains("S1 ") && text.contains("needs: "), "{text}");
     for (arguments, expected) in [
-        ("study S99", "'S99': expected list, all or one of S1, S2"),
+        ("study S99", "'S99': expected list, all or one of rate, S1"),
         ("study S13", "S13 cannot run yet: it needs a task"),
         ("study S1 --markdown", "--markdown goes with list"),
         ("study S1 --seeds 0", "0 is not in 1..=1000"),

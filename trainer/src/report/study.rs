@@ -112,7 +112,8 @@ pub fn verdicts(study: &Study) -> String {
     }
     for findings in &study.experiments {
         let failures = findings.arms.iter().flat_map(|arm| arm.failures.iter().map(move |f| (arm, f)));
-        failures.for_each(|(arm, f)| text += &format!("{} {} failed: {f}\n", findings.id, arm.name));
+        let name = |arm: &ArmFindings| label(&arm.panel, &arm.name);
+        failures.for_each(|(arm, f)| text += &format!("{} {} failed: {f}\n", findings.id, name(arm)));
     }
     text + if study.quick { "a quick run: no evidence\n" } else { "" }
 }

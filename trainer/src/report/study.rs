@@ -63,7 +63,9 @@ fn comparisons<'a>(experiments: impl IntoIterator<Item = &'a Findings>) -> Table
                 claim(judgement),
                 mean(judgement.interval.as_ref()),
                 mean(adjusted.map(|(_, interval)| interval)),
-                adjusted.map_or("–".to_owned(), |(p, _)| format!("{p:.2e}")),
+                adjusted.map_or("–".to_owned(), |(p, _)| {
+                    if *p < 1e-3 { format!("{p:.0e}") } else { format!("{p:.3}") }
+                }),
                 verdict(&judgement.verdict),
             ]);
         }

@@ -75,7 +75,7 @@ pub fn study(args: &StudyArgs) -> Result<bool> {
     };
     let study = summarise(&plans, &runs, args.quick, env!("CARGO_PKG_VERSION"))?;
     let [json, markdown, html] = &files;
-    atomic::write(json, &serde_json::to_vec_pretty(&study)?)?;
+    atomic::write(json, &serde_json::to_vec(&study)?)?;
     atomic::write(markdown, report::study_markdown(&definitions, Some(&study))?.as_bytes())?;
     atomic::write(html, report::study_html(&study)?.as_bytes())?;
     say(&format!("{}\nreport: {}", report::study_verdicts(&study), html.display()));

@@ -115,7 +115,7 @@ pub struct Measure {
     /// RL steps between two evaluations.
     pub every: u64,
     /// Whether to record where the blame for wrong responses falls.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    #[serde(default, skip_serializing_if = "is_default")]
     pub blame: bool,
 }
 

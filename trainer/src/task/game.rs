@@ -93,13 +93,9 @@ impl Game {
         if self == Self::TicTacToe {
             return match (tictactoe::is_won(moves), Self::moves_at(role, moves.len())) {
                 (false, _) => 0.0,
-                (true, loses) => {
-                    if loses {
-                        -1.0
-                    } else {
-                        1.0
-                    }
-                }
+                // Who would move next has lost.
+                (true, true) => -1.0,
+                (true, false) => 1.0,
             };
         }
         let mut ranks = deal.chars().map(|card| "JQK".find(card));

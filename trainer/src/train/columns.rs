@@ -270,9 +270,7 @@ impl Trainer {
             tokens.split_inclusive(|token| space.contains(token)).map(<[u32]>::to_vec).collect()
         };
         for group in groups {
-            let mut worked = self.vocab.encode(&group.problem.solution)?;
-            worked.push(END);
-            let worked = cut(&worked);
+            let worked = cut(&self.worked(&group.problem)?);
             for response in &group.responses {
                 for (k, step) in cut(&response.tokens).iter().enumerate() {
                     matches.push(u8::from(worked.get(k) == Some(step)));

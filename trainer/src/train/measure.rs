@@ -11,7 +11,6 @@ use crate::model::Weights;
 use crate::policy::{Pass, Sequence};
 use crate::random::Phase;
 use crate::task::{Game, Problem};
-use crate::vocab::END;
 
 /// Training problems, or games, sampled to decide whether the warm start is over.
 const WARM_CHECK_PROBLEMS: u64 = 256;
@@ -80,8 +79,7 @@ impl Trainer {
             if group.problem.reward(&self.vocab.decode(&response.tokens)) == 1.0 || size == 0.0 {
                 continue;
             }
-            let mut worked = self.vocab.encode(&group.problem.solution)?;
-            worked.push(END);
+            let worked = self.worked(&group.problem)?;
             let wrong = response.tokens.iter().zip(&worked).position(|(own, right)| own != right);
             // A response that was cut off at the limit may have no wrong token.
             shares.extend(wrong.map(|k| -advantage(tokens.start + k) / size));
@@ -119,6 +117,7 @@ mod tests {
     use crate::policy::Sampled;
     use crate::task::Task;
     use crate::train::group::Response;
+    use crate::vocab::END;
 
     /// Worked by hand on `1+2=`, whose working is `1+2=3 #3`.
     #[test]

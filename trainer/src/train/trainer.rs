@@ -103,6 +103,13 @@ impl Trainer {
         self.task.training(&mut |n| stream.below(n))
     }
 
+    /// The worked response to a problem, with its end token.
+    pub(super) fn worked(&self, problem: &Problem) -> Result<Vec<u32>> {
+        let mut response = self.vocab.encode(&problem.solution)?;
+        response.push(END);
+        Ok(response)
+    }
+
     /// Builds the model as the trainer runs it, with or without gradients.
     pub(super) fn model(&self, weights: &Weights, trainable: bool) -> Result<Model> {
         let build = if trainable { Model::trainable } else { Model::frozen };
@@ -119,9 +126,7 @@ impl Trainer {
             let update = state.progress.warm_steps * warm.updates + i;
             let batch = (0..warm.batch as u64).map(|row| {
                 let problem = self.training_problem(Phase::WarmProblems, update, row);
-                let mut response = self.vocab.encode(&problem.solution)?;
-                response.push(END);
-                Ok(Sequence { prompt: self.vocab.encode(&problem.prompt)?, response })
+                Ok(Sequence { prompt: self.vocab.encode(&problem.prompt)?, response: self.worked(&problem)? })
             });
             let model = self.model(&state.weights, true)?;
             let pass = Pass::new(&model, &batch.collect::<Result<Vec<_>>>()?)?;

@@ -70,7 +70,7 @@ pub struct Stage {
 /// the recipe.
 pub fn stages(recipe: &Recipe) -> Result<Vec<Stage>> {
     let mut out = Vec::new();
-    let Value::Object(mut tables) = serde_json::to_value(recipe)? else { return Ok(out) };
+    let Value::Object(mut tables) = toml::from_str(&recipe.to_toml()?)? else { return Ok(out) };
     for stage in ORDER {
         let Some(Value::Object(settings)) = tables.remove(stage) else { continue };
         let (inner, own): (Vec<_>, Vec<_>) = settings.iter().partition(|(_, value)| value.is_object());
@@ -111,11 +111,7 @@ fn setting(key: &str, value: &Value) -> String {
 fn text(value: &Value) -> String {
     match value {
         Value::String(text) => text.clone(),
-        // Settings may be f32 or f64: a value that f32 holds is printed as it was written.
-        Value::Number(n) if n.is_f64() => {
-            let x = n.as_f64().unwrap_or(f64::NAN);
-            if f64::from(x as f32) == x { (x as f32).to_string() } else { x.to_string() }
-        }
+        Value::Number(n) if n.is_f64() => n.as_f64().unwrap_or(f64::NAN).to_string(),
         Value::Array(items) => items.iter().map(text).collect::<Vec<_>>().join(" to "),
         Value::Object(fields) => fields.iter().map(|(k, v)| setting(k, v)).collect::<Vec<_>>().join(" "),
         other => other.to_string(),

@@ -34,14 +34,13 @@ pub(super) fn of(recipe: &Recipe) -> String {
 }
 
 fn table(recipe: &Recipe) -> Table {
-    Table::try_from(recipe).unwrap_or_default()
+    recipe.to_toml().ok().and_then(|text| toml::from_str(&text).ok()).unwrap_or_default()
 }
 
 fn text(value: &Value) -> String {
     match value {
         Value::String(text) => text.clone(),
-        // Settings are f32 or f64; a number that f32 can hold is printed as it was written.
-        Value::Float(x) if f64::from(*x as f32) == *x => (*x as f32).to_string(),
+        Value::Float(x) => x.to_string(),
         Value::Array(items) => items.iter().map(text).collect::<Vec<_>>().join(" and "),
         Value::Table(inner) => {
             let (kind, others): (Vec<_>, Vec<_>) = inner.iter().partition(|(key, _)| *key == "kind");

@@ -156,15 +156,32 @@ fn none_takes_away_what_is_optional() {
 
 #[test]
 fn a_wrong_text_is_told_where() {
-    let told = |text: &str| Recipe::from_toml(text).unwrap_err().to_string();
-    let error = told("name = \"mine\"\n[gate]\nkind = \"ppo_clip\"\nclip = 0.2\n");
-    assert!(error.contains("line ") && error.contains("clip_ratio_low"), "{error}");
-    let error = told("extends = \"dapo\"\n[aggregation]\nmode = \"tokens\"\n");
-    assert!(error.contains("line 3") && error.contains("token-mean"), "{error}");
-    let error = told("extends = \"dapo\"\ngate.clip = 0.2\n");
-    assert!(error.contains("clip_ratio_low") && error.contains("gate"), "{error}");
-    let error = told("extends = 3\n");
-    assert!(error.contains("extends"), "{error}");
+    for (text, place, said) in [
+        ("gat = 1\n", "line 1, column 1\n", "`gate`"),
+        (
+            "name = \"mine\"\n[gate]\nkind = \"ppo_clip\"\nclip = 0.2\n",
+            "line 4, column 1\n",
+            "clip_ratio_low",
+        ),
+        ("extends = \"dapo\"\n[aggregation]\nmode = \"tokens\"\n", "line 3, column 8\n", "token-mean"),
+        ("extends = \"dapo\"\ngate.clip = 0.2\n", "line 2, column 6\n", "clip_ratio_low"),
+        ("ratio = { level = 3 }\n", "line 1, column 19\n", "string"),
+        ("advantage.kind = \"grp\"\n", "line 1, column 18\n", "`grpo`"),
+        ("[correction.weight]\nrule = \"x\"\n", "line 1, column 13\n", "`rule`"),
+        ("[metrics]\nband = [1.0, \"a\"]\n", "line 2, column 8\n", "f32"),
+        (
+            "[correction]\nlevel = \"token\"\nreject = [{ measure = \"q\" }]\n",
+            "line 3, column 10\n",
+            "`statistic`",
+        ),
+        ("extends = = 3\n", "line 1, column 11\n", ""),
+        // About the text as a whole.
+        ("extends = 3\n", "", "extends is 3"),
+        ("[kl]\nestimator = \"k3\"\n", "line 1, column 1\n", "missing field `coef`"),
+    ] {
+        let error = Recipe::from_toml(text).unwrap_err().to_string();
+        assert!(error.contains(place) && error.contains(said), "{text}: {error}");
+    }
 }
 
 #[test]

@@ -1,8 +1,7 @@
 //! Recipes that extend another recipe: TOML tables overlaid on each other.
 
-use super::{Recipe, named, numbers};
+use super::{Recipe, named, numbers, place};
 use crate::Error;
-use toml::de::DeTable;
 use toml::{Table, Value};
 
 /// The value that removes an optional key or table.
@@ -94,13 +93,7 @@ pub(super) fn read(text: &str) -> Result<Recipe, Error> {
     };
     spell_estimator(&mut changes);
     overlay(&mut table, &changes);
-    let recipe = build(table).map_err(|merged| {
-        // Parsing the text by itself gives the same error, with line and column.
-        match toml::from_str::<Recipe>(&without_extends(text)) {
-            Err(direct) if direct.message() == merged.message() => wrong(direct),
-            _ => wrong(merged),
-        }
-    })?;
+    let recipe = build(table).map_err(|merged| wrong(place::in_text(text, merged)))?;
     numbers::check(text, &recipe)?;
     Ok(recipe)
 }
@@ -113,16 +106,4 @@ fn spell_estimator(changes: &mut Table) {
     {
         advantage.insert("estimator".into(), kind);
     }
-}
-
-/// The text with `extends` blanked out, so that all other positions stay the same.
-fn without_extends(text: &str) -> String {
-    let mut bytes = text.as_bytes().to_vec();
-    if let Ok(table) = DeTable::parse(text)
-        && let Some((key, value)) = table.get_ref().get_key_value("extends")
-        && let Some(place) = bytes.get_mut(key.span().start..value.span().end)
-    {
-        place.fill(b' ');
-    }
-    String::from_utf8(bytes).unwrap_or_default()
 }

@@ -199,6 +199,7 @@ mod extend;
 mod named;
 mod needs;
 mod numbers;
+mod place;
 mod read;
 
 pub use builder::Builder;

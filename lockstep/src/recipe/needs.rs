@@ -34,6 +34,9 @@ pub struct Need {
     pub or: Option<Column>,
 }
 
+/// Takes a stage, whether it requires the columns, and the columns that it reads.
+type Say<'a> = &'a mut dyn FnMut(&'static str, bool, &[Column]);
+
 impl Recipe {
     /// Lists the columns that the recipe reads, in the order of its stages. All other columns of a batch are
     /// ignored.
@@ -48,7 +51,7 @@ impl Recipe {
     pub fn needs(&self) -> Vec<Need> {
         let mut needs: Vec<Need> = Vec::new();
         for call in [Call::Advantages, Call::Loss] {
-            self.each_need(call, |need| {
+            self.each_need(call, &mut |need| {
                 let known =
                     needs.iter_mut().find(|known| (known.column, known.call) == (need.column, need.call));
                 match known {
@@ -69,7 +72,7 @@ impl Recipe {
     /// The set of columns that a call can use.
     pub fn reads_of(&self, call: Call) -> Columns {
         let mut columns = Columns::NONE;
-        self.each_need(call, |need| {
+        self.each_need(call, &mut |need| {
             columns.insert(need.column);
             need.or.into_iter().for_each(|or| columns.insert(or));
         });
@@ -81,7 +84,7 @@ impl Recipe {
     // Asks for the few columns that the recipe reads: a set of all that the batch has takes longer to make.
     pub(crate) fn check_columns(&self, call: Call, there: impl Fn(Column) -> bool) -> Result<Columns, Error> {
         let (mut missing, mut used) = (false, Columns::NONE);
-        self.each_need(call, |need| {
+        self.each_need(call, &mut |need| {
             let [own, other] = [Some(need.column), need.or].map(|column| column.filter(|c| there(*c)));
             missing |= need.required && own.or(other).is_none();
             own.into_iter().chain(other).for_each(|column| used.insert(column));
@@ -99,7 +102,7 @@ impl Recipe {
             need.required && !used.contains(need.column) && !other
         };
         let mut said = String::new();
-        self.each_need(call, |need| {
+        self.each_need(call, &mut |need| {
             if lacks(&need) {
                 let or = need.or.map_or(String::new(), |or| format!(" or {}", or.name()));
                 let comma = if said.is_empty() { "" } else { ", " };
@@ -110,8 +113,8 @@ impl Recipe {
         Err(Error::Columns { recipe: self.name.clone(), missing: said })
     }
 
-    /// Calls `f` with each need of a call.
-    fn each_need(&self, call: Call, mut f: impl FnMut(Need)) {
+    /// Calls `f` with each need of a call. Not generic: this is long, and it has six callers.
+    fn each_need(&self, call: Call, f: &mut dyn FnMut(Need)) {
         let summed = self.reward.components.is_some();
         let mut say = |stage, required, columns: &[Column]| {
             // The sum of the components replaces the column.
@@ -139,7 +142,7 @@ impl Recipe {
         }
     }
 
-    fn advantage_needs(&self, say: &mut impl FnMut(&'static str, bool, &[Column])) {
+    fn advantage_needs(&self, say: Say<'_>) {
         match (self.reward.components, self.reward.clip) {
             (Some(_), _) => {
                 say("reward.components", true, &[Column::reward_components, Column::reward_weights]);
@@ -244,7 +247,7 @@ impl Recipe {
         }
     }
 
-    fn loss_needs(&self, say: &mut impl FnMut(&'static str, bool, &[Column])) {
+    fn loss_needs(&self, say: Say<'_>) {
         let old = if self.ratio.on_policy { Column::logp } else { Column::logp_old };
         let of = |against| match against {
             Against::Old => old,

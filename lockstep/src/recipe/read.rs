@@ -2,6 +2,9 @@
 
 use super::{RatioAdvantage, RatioLevel, Recipe, extend};
 use crate::Error;
+use serde::Serialize;
+use toml::Table;
+use toml::ser::ValueSerializer;
 
 impl Recipe {
     /// Reads and checks a recipe; see the [module](super) for the format.
@@ -27,7 +30,13 @@ impl Recipe {
 
     /// Writes the recipe as TOML, with every choice written out.
     pub fn to_toml(&self) -> Result<String, Error> {
-        toml::to_string(self).map_err(|e| Error::Recipe(e.to_string()))
+        let wrong = |e: toml::ser::Error| Error::Recipe(e.to_string());
+        // One line of TOML first, then its tables: the serialiser of whole documents has four types, each of which
+        // would compile every choice again.
+        let mut line = String::from("recipe = ");
+        self.serialize(ValueSerializer::new(&mut line)).map_err(wrong)?;
+        let read: Table = toml::from_str(&line).map_err(|e| Error::Recipe(e.to_string()))?;
+        toml::to_string(&read.get("recipe")).map_err(wrong)
     }
 
     /// Checks that every value is in its domain and that the choices can be combined.

@@ -117,6 +117,9 @@ pub struct Measure {
     /// Whether to record where the blame for wrong responses falls.
     #[serde(default, skip_serializing_if = "is_default")]
     pub blame: bool,
+    /// Whether to record the variance of the gradients.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub variance: bool,
 }
 
 impl Config {
@@ -159,7 +162,7 @@ impl Config {
                 flip_rewards: 0.0,
                 minibatches: 4,
             },
-            measure: Measure { problems: 512, every: 10, blame: false },
+            measure: Measure { problems: 512, every: 10, blame: false, variance: false },
             pool: None,
             asynchronous: None,
             routing: None,
@@ -346,7 +349,7 @@ mod tests {
         let task = Task::named("addition:1").unwrap();
         let config = Config::new("addition:1", &task, "grpo").unwrap();
         let text = serde_json::to_string(&config).unwrap();
-        for absent in ["routing", "precision", "pool", "flip_rewards", "blame"] {
+        for absent in ["routing", "precision", "pool", "flip_rewards", "blame", "variance"] {
             assert!(!text.contains(absent), "{text}");
         }
         assert_eq!(serde_json::from_str::<Config>(&text).unwrap(), config);

@@ -119,7 +119,7 @@ impl<'a> Pass<'a> {
 
     /// The gradient of `sum(logp * coefficients)` with respect to every weight.
     pub fn gradients(&self, coefficients: &[f32]) -> Result<Vec<Vec<f32>>> {
-        self.gradients_with(coefficients, &Further::default())
+        Ok(self.gradients_with(coefficients, &Further::default())?.sum)
     }
 
     /// Entropies, sums of squared probabilities and score norms of the distributions behind `logp`. The pass
@@ -144,7 +144,7 @@ impl<'a> Pass<'a> {
     }
 
     /// Like [`Self::gradients`], plus the gradients of what else a loss depends on.
-    pub fn gradients_with(&self, coefficients: &[f32], further: &Further<'_>) -> Result<Vec<Vec<f32>>> {
+    pub fn gradients_with(&self, coefficients: &[f32], further: &Further<'_>) -> Result<Gradients> {
         let Further { scores: mut rest_of_scores, logits: mut rest_of_logits, values: mut rest_of_values } =
             *further;
         let mut rest = coefficients;
@@ -172,8 +172,26 @@ impl<'a> Pass<'a> {
             .into_par_iter()
             .map(|(part, c, others)| self.model.gradients(&part.logp, c, &others))
             .collect::<Result<_>>()?;
-        grads.into_iter().reduce(add).ok_or_else(|| anyhow!("no sequences"))
+        let (shards, squares) =
+            (grads.len() as f64, grads.iter().map(|grads| norm_squared(grads)).sum::<f64>());
+        let sum = grads.into_iter().reduce(add).ok_or_else(|| anyhow!("no sequences"))?;
+        let spread = squares - norm_squared(&sum) / shards;
+        Ok(Gradients { variance: (shards > 1.0).then(|| shards / (shards - 1.0) * spread), sum })
     }
+}
+
+/// The gradient of a batch.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Gradients {
+    /// With respect to every weight.
+    pub sum: Vec<Vec<f32>>,
+    /// The trace of its covariance over draws of the batch, estimated from its J shards' gradients g_j:
+    /// J/(J − 1) · Σ |g_j − ḡ|². None with one shard.
+    pub variance: Option<f64>,
+}
+
+fn norm_squared(grads: &[Vec<f32>]) -> f64 {
+    grads.iter().flatten().map(|&x| f64::from(x) * f64::from(x)).sum()
 }
 
 /// Gradients of a loss with respect to what the model computes besides log-probabilities.

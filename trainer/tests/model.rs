@@ -83,7 +83,7 @@ fn gradients_agree_with_differences() {
     let of_values: Vec<f32> = (0..9).map(|i| [0.5, 0.1, -0.75, 1.0][i % 4]).collect();
     let model = Model::trainable(&shape(), &weights).unwrap();
     let further = Further { values: Some(&of_values), ..Further::default() };
-    let grads = Pass::new(&model, &sequences()).unwrap().gradients_with(&coefficients, &further).unwrap();
+    let grads = Pass::new(&model, &sequences()).unwrap().gradients_with(&coefficients, &further).unwrap().sum;
     for (tensor, weight) in weights.iter().enumerate() {
         assert_eq!(grads[tensor].len(), weight.values.len());
         // The entry with the largest gradient: small ones drown in f32 rounding.
@@ -105,6 +105,26 @@ fn gradients_agree_with_differences() {
             weight.name
         );
     }
+}
+
+/// Sequences that are alike have no variance; unlike ones that of their own gradients, with n − 1.
+#[test]
+fn the_variance_is_that_of_the_sequences_gradients() {
+    let model = Model::trainable(&shape(), &shape().init(3)).unwrap();
+    let of = |sequences: &[Sequence], c: &[f32]| {
+        Pass::new(&model, sequences).unwrap().gradients_with(c, &Further::default()).unwrap()
+    };
+    let one = |response: u32| Sequence { prompt: vec![1, 2], response: vec![response] };
+    let alike = of(&[one(3), one(3), one(3)], &[0.5; 3]);
+    let size: f64 = alike.sum.iter().flatten().map(|x| f64::from(*x).powi(2)).sum();
+    assert!(size > 1e-3 && alike.variance.unwrap() < 1e-9 * size, "{:?} of {size}", alike.variance);
+    // Two of them: the variance of the sum is twice that of one, Σ (a − b)²/2 in each weight.
+    let [a, b] = [3, 4].map(|token| of(&[one(token)], &[0.5]));
+    assert_eq!(a.variance, None, "one shard");
+    let pairs = a.sum.iter().flatten().zip(b.sum.iter().flatten());
+    let expected: f64 = pairs.map(|(a, b)| f64::from(a - b).powi(2)).sum();
+    let found = of(&[one(3), one(4)], &[0.5; 2]).variance.unwrap();
+    assert!((found - expected).abs() < 1e-5 * expected && expected > 1e-3, "{found} {expected}");
 }
 
 /// Rounding to bf16 is to nearest, ties to even, and has an effect: some weight changes, none by more than a

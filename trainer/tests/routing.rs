@@ -151,7 +151,7 @@ fn gradients_agree_with_differences_under_replay() {
     let c: Vec<f32> = (0..pass.logp.len()).map(|i| [0.5, -1.0, 0.25][i % 3]).collect();
     let scores: usize = pass.routed.iter().map(|record| record.scores.len()).sum();
     for d in [vec![0.0; scores], (0..scores).map(|i| [0.02, -0.03, 0.01, 0.0, 0.05][i % 5]).collect()] {
-        let grads = pass.gradients_with(&c, &Further { scores: Some(&d), ..Further::default() }).unwrap();
+        let grads = pass.gradients_with(&c, &Further { scores: Some(&d), ..Further::default() }).unwrap().sum;
         if d[0] == 0.0 {
             assert_eq!(grads, pass.gradients(&c).unwrap());
         }
@@ -194,7 +194,7 @@ fn the_load_balance_loss_goes_down() {
     let model = Model::trainable(&shape(), &weights).unwrap().run_as(ROUTED).unwrap();
     let pass = Pass::new(&model, &sequences()).unwrap();
     let further = Further { scores: Some(&before.gradient), ..Further::default() };
-    let grads = pass.gradients_with(&vec![0.0; pass.logp.len()], &further).unwrap();
+    let grads = pass.gradients_with(&vec![0.0; pass.logp.len()], &further).unwrap().sum;
     for (weight, grad) in weights.iter_mut().zip(&grads) {
         weight.values.iter_mut().zip(grad).for_each(|(w, g)| *w -= 0.01 * g);
     }

@@ -186,6 +186,24 @@ fn the_command_line_lists_refuses_and_runs() {
     for file in ["study.json", "study.md", "study.html", "S7/GAE-seed1.json"] {
         assert!(root.path().join("here").join(file).exists(), "{file}");
     }
+    // The folder's report keeps what it had.
+    assert!(lockstep(root.path(), "study rate --quick --seeds 2 --out here").status.success());
+    let study: Study =
+        serde_json::from_slice(&fs::read(root.path().join("here/study.json")).unwrap()).unwrap();
+    let found: Vec<_> = study.experiments.iter().map(|one| (&*one.id, one.seeds)).collect();
+    assert_eq!(found, [("rate", 2), ("S7", 1)]);
+}
+
+/// Entropy is positive: a metric is judged by itself.
+#[test]
+fn a_metric_is_compared_with_zero() {
+    let root = tempfile::tempdir().unwrap();
+    let text = TINY.replace("b = \"GRPO\", metric = \"entropy\"", "b = \"0\", metric = \"entropy\"");
+    let study = study(&text, root.path(), 2, None).unwrap();
+    let (one, sapo) = (&study.experiments[0].comparisons[0], &study.experiments[0].arms[1]);
+    let entropy: Vec<f64> = sapo.metrics[2].values.iter().copied().flatten().collect();
+    assert_eq!((&*one.comparison.b, &one.differences), ("0", &entropy));
+    assert_eq!(one.verdict, Verdict::Shown);
 }
 
 /// docs/study.md is what the program writes: without results, or with those of `study.json` beside it.

@@ -87,13 +87,16 @@ fn one_panel() -> Vec<Named> {
     vec![Named::default()]
 }
 
+/// The number 0 in the place of an arm.
+pub(super) const ZERO: &str = "0";
+
 /// The claim that arm `a` has a higher or a lower metric than arm `b`.
 #[derive(Clone, Debug, Serialize, Deserialize, PartialEq)]
 #[serde(deny_unknown_fields)]
 pub struct Comparison {
     /// An arm: `ARM`, in every panel, or `PANEL/ARM`.
     pub a: String,
-    /// The arm that it is compared with.
+    /// The arm that it is compared with; 0: the metric itself is positive or negative.
     pub b: String,
     /// The metric.
     pub metric: String,
@@ -254,8 +257,10 @@ impl Experiment {
             for panel in panels {
                 let full =
                     |arm: &str| if arm.contains('/') { arm.to_owned() } else { label(&panel.name, arm) };
-                let (a, b) = (full(&comparison.a), full(&comparison.b));
-                for arm in [&a, &b] {
+                let zero = comparison.b == ZERO;
+                let a = full(&comparison.a);
+                let b = if zero { ZERO.to_owned() } else { full(&comparison.b) };
+                for arm in [Some(&a), Some(&b).filter(|_| !zero)].into_iter().flatten() {
                     let (of, name) = arm.split_once('/').unwrap_or(("", arm));
                     let has = |list: &[Named], name: &str| list.iter().any(|one| one.name == name);
                     ensure!(has(&self.panels, of) && has(&self.arms, name), "there is no arm '{arm}'");

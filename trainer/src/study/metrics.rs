@@ -3,7 +3,7 @@
 use anyhow::{Result, bail};
 use serde::{Deserialize, Serialize};
 
-use super::statistics::r_squared;
+use super::statistics::{correlation, r_squared};
 use crate::routing::Mismatches;
 use crate::train::RlRecord;
 
@@ -73,7 +73,7 @@ fn throughput(record: &RlRecord) -> Option<f64> {
     record.engine.as_ref().map(|engine| engine.tokens as f64 / engine.clock)
 }
 
-const TABLE: [(&str, &str, Option<Curve>, Value); 23] = [
+const TABLE: [(&str, &str, Option<Curve>, Value); 25] = [
     ("peak pass@1", SOLVED, Some(|r| r.held_out), Value::Of(Run::peak)),
     ("exploitability", EXPLOITED, Some(|r| r.exploitability), Value::End),
     ("lowest exploitability", EXPLOITED, Some(|r| r.exploitability), Value::Least),
@@ -84,6 +84,8 @@ const TABLE: [(&str, &str, Option<Curve>, Value); 23] = [
     ("entropy fit", "R²", None, Value::Of(entropy_fit)),
     ("ratio spread", "standard deviation of the ratio", Some(|r| Some(r.ratio_std)), Value::Mean),
     ("sample size", "effective, as a fraction", Some(|r| Some(r.ess)), Value::Mean),
+    ("gradient variance", "of an update", Some(|r| r.grad_variance), Value::Mean),
+    ("variance and sample size", "correlation over the steps", None, Value::Of(variance_and_sample_size)),
     ("mismatch k3", "nats per token", Some(|r| Some(r.mismatch_k3)), Value::Mean),
     ("tokens per time", "tokens per unit of simulated time", Some(throughput), Value::Last),
     ("idle share", "fraction of the room", Some(|r| Some(r.engine.as_ref()?.idle)), Value::Last),
@@ -204,6 +206,13 @@ impl Run {
 fn entropy_fit(run: &Run) -> Option<f64> {
     let of = |f: fn(&RlRecord) -> f64| run.records.iter().map(f).collect::<Vec<_>>();
     r_squared(&of(|r| r.entropy.exp()), &of(|r| r.reward))
+}
+
+/// How the logarithm of the gradients' variance goes with the effective sample size.
+fn variance_and_sample_size(run: &Run) -> Option<f64> {
+    let measured = run.records.iter().filter_map(|r| Some((r.ess, r.grad_variance?.ln())));
+    let (sizes, variances): (Vec<f64>, Vec<f64>) = measured.unzip();
+    correlation(&sizes, &variances)
 }
 
 /// The step of the first evaluation at the target, or the last one.

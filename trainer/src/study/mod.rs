@@ -8,7 +8,7 @@ mod statistics;
 mod summary;
 
 use std::fmt::Write;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
 
 use anyhow::{Context, Result, ensure};
@@ -60,12 +60,13 @@ pub fn study(args: &StudyArgs) -> Result<bool> {
         say(list(&definitions, args.markdown)?.trim_end());
         return Ok(true);
     }
-    let plans = definitions.plan(&args.what, args.quick, args.seeds)?;
+    let asked = definitions.plan(&args.what, args.quick, args.seeds)?;
     let default = if args.quick { "runs/study-quick" } else { "runs/study" };
     let folder = args.out.clone().unwrap_or_else(|| default.into());
     std::fs::create_dir_all(&folder).with_context(|| format!("cannot make folder {}", folder.display()))?;
     let _lock = Lock::take(&folder)?;
     let files = ["study.json", "study.md", "study.html"].map(|name| folder.join(name));
+    let plans = with_finished(&definitions, &asked, args.quick, &folder)?;
     // Fail now rather than after hours.
     files.iter().try_for_each(|path| atomic::check(path))?;
     let stop: std::sync::Arc<AtomicBool> = on_ctrl_c()?;
@@ -80,6 +81,20 @@ pub fn study(args: &StudyArgs) -> Result<bool> {
     atomic::write(html, report::study_html(&study)?.as_bytes())?;
     say(&format!("{}\nreport: {}", report::study_verdicts(&study), html.display()));
     Ok(true)
+}
+
+/// What was asked for, and what the folder has of other experiments: its report covers all, and their hypotheses
+/// are one family.
+fn with_finished(all: &Definitions, asked: &[Plan], quick: bool, folder: &Path) -> Result<Vec<Plan>> {
+    let mut plans = all.plan("all", quick, Some(0))?;
+    for plan in &mut plans {
+        match asked.iter().find(|own| own.experiment.id == plan.experiment.id) {
+            Some(own) => *plan = own.clone(),
+            None => plan.seeds = runner::finished(plan, folder),
+        }
+    }
+    plans.retain(|plan| plan.seeds > 0);
+    Ok(plans)
 }
 
 /// The experiments: docs/study.md, or blocks of lines for a terminal.

@@ -10,9 +10,9 @@ use anyhow::{Context, Result, bail, ensure};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::definitions::Plan;
+use super::definitions::{Arm, Plan};
 use super::metrics::Run;
-use crate::config::Config;
+use crate::config::{Config, Measure};
 use crate::routing::{Mode, Routing};
 use crate::task::Task;
 use crate::train::{RlRecord, State, Trainer, WarmRecord, progress_bar};
@@ -110,14 +110,28 @@ fn jobs(plan: &Plan, folder: &Path) -> Result<Vec<Job>> {
     atomic::clear_unfinished(&folder)?;
     let mut jobs = Vec::new();
     for arm in &plan.arms {
-        let plain = |c: char| if c.is_alphanumeric() || "+-.".contains(c) { c } else { '_' };
-        let name: String = arm.label().chars().map(plain).collect();
         for seed in (plan.experiment.first_seed..).take(plan.seeds as usize) {
-            let path = folder.join(format!("{name}-seed{seed}.json"));
-            jobs.push(Job { path, config: arm.config(seed)?, samples: plan.samples });
+            jobs.push(Job {
+                path: path(&folder, arm, seed),
+                config: arm.config(seed)?,
+                samples: plan.samples,
+            });
         }
     }
     Ok(jobs)
+}
+
+fn path(folder: &Path, arm: &Arm, seed: u64) -> PathBuf {
+    let plain = |c: char| if c.is_alphanumeric() || "+-.".contains(c) { c } else { '_' };
+    let name: String = arm.label().chars().map(plain).collect();
+    folder.join(format!("{name}-seed{seed}.json"))
+}
+
+/// The number of seeds, from the experiment's first on, with which every arm has finished in the folder.
+pub(super) fn finished(plan: &Plan, folder: &Path) -> u64 {
+    let folder = folder.join(&plan.experiment.id);
+    let all = |seed: &u64| plan.arms.iter().all(|arm| path(&folder, arm, *seed).exists());
+    (plan.experiment.first_seed..).take_while(all).count() as u64
 }
 
 impl Job {
@@ -216,7 +230,9 @@ fn warm_config(config: &Config) -> Result<Config> {
     let mut model = config.model.clone();
     // The value head is the last tensor and learns nothing before the RL phase.
     model.critic = false;
+    let measure = Measure { blame: false, variance: false, ..config.measure.clone() };
     Ok(Config {
+        measure,
         model,
         rl: plain.rl,
         recipe: plain.recipe,

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use anyhow::{Context, Result};
 use serde::{Deserialize, Serialize};
 
-use super::definitions::{Comparison, Direction, Plan};
+use super::definitions::{Comparison, Direction, Plan, ZERO};
 use super::metrics::{Metric, Run};
 use super::runner::{Outcome, Stored};
 use super::statistics::{ALPHA, Holm, Interval, holm, interval, p_value, wilson};
@@ -163,8 +163,9 @@ fn findings(plan: &Plan, runs: &[Stored]) -> Result<Findings> {
         plan.arms.iter().map(super::Arm::label).zip(runs.chunks(plan.seeds as usize)).collect();
     let judge = |comparison: Comparison| -> Result<Judgement> {
         let of = |label: &str| arms.iter().find(|(own, _)| own == label).context("an arm without runs");
-        let (a, b) = (of(&comparison.a)?, of(&comparison.b)?);
-        judge(comparison, a.1, b.1)
+        let a = of(&comparison.a)?.1;
+        let b = if comparison.b == ZERO { None } else { Some(of(&comparison.b)?.1) };
+        judge(comparison, a, b)
     };
     let each = plan.arms.iter().zip(&arms);
     Ok(Findings {
@@ -227,13 +228,14 @@ fn measured(name: &str, runs: &[Stored]) -> Result<Measured> {
     })
 }
 
-/// Compares the runs of two arms, seed by seed. A verdict of "not shown" still waits for Holm's correction.
-fn judge(comparison: Comparison, a: &[Stored], b: &[Stored]) -> Result<Judgement> {
+/// Compares the runs of two arms seed by seed, or those of one with 0. A verdict of "not shown" still waits for Holm's correction.
+fn judge(comparison: Comparison, a: &[Stored], b: Option<&[Stored]>) -> Result<Judgement> {
     let metric = Metric::named(&comparison.metric)?;
     let value = |run: &Stored| metric.value(done(run)?);
-    let pairs: Vec<Option<f64>> = a.iter().zip(b).map(|(a, b)| Some(value(a)? - value(b)?)).collect();
+    let pair = |(k, a)| Some(value(a)? - b.map_or(Some(0.0), |b| value(b.get(k)?))?);
+    let pairs: Vec<Option<f64>> = a.iter().enumerate().map(pair).collect();
     let differences: Vec<f64> = pairs.iter().copied().flatten().collect();
-    let failed = a.iter().chain(b).any(|run| done(run).is_none());
+    let failed = a.iter().chain(b.into_iter().flatten()).any(|run| done(run).is_none());
     let verdict = if failed {
         Verdict::None("a run failed".to_owned())
     } else if differences.len() < pairs.len() {

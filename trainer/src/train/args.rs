@@ -104,6 +104,9 @@ pub struct TrainArgs {
     /// the mean |advantage| of the response
     #[arg(long, help_heading = "Sizes")]
     pub measure_blame: bool,
+    /// Record the variance of the gradients, estimated from the parts of each minibatch
+    #[arg(long, help_heading = "Sizes")]
+    pub measure_variance: bool,
     /// Transformer layers [default: 2]
     #[arg(long, help_heading = "Sizes")]
     pub layers: Option<usize>,
@@ -213,6 +216,7 @@ impl TrainArgs {
         set(&mut config.measure.problems, self.measure);
         set(&mut config.measure.every, self.measure_every);
         config.measure.blame |= self.measure_blame;
+        config.measure.variance |= self.measure_variance;
         set(&mut config.model.layers, self.layers);
         set(&mut config.model.width, self.width);
         set(&mut config.model.experts, self.experts);

@@ -115,6 +115,10 @@ pub struct RlRecord {
     /// tokens have the same advantage.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub blame: Option<f64>,
+    /// Variance of an update's gradient over draws of its minibatch (the trace of the covariance, before
+    /// clipping), if this is measured; the mean over the updates.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub grad_variance: Option<f64>,
     /// Loss of the critic, if there is one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub value_loss: Option<f64>,

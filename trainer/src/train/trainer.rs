@@ -16,7 +16,7 @@ use super::state::State;
 use crate::adamw::AdamW;
 use crate::config::{Config, Measure, Rl};
 use crate::model::{Model, Weights};
-use crate::policy::{Further, Pass, Sequence};
+use crate::policy::{Further, Gradients, Pass, Sequence};
 use crate::random::{Phase, Stream};
 use crate::rl::{Algorithm, column};
 use crate::routing::{self, Mode, Record};
@@ -172,6 +172,7 @@ impl Trainer {
             rate *= self.algorithm.rate_scale(&rollouts)? as f32;
         }
         let (mut grad_norm, mut replayed, mut balance) = (0.0, replayed, 0.0);
+        let mut variances = Vec::new();
         // Routing records of the rollout, of the old policy and of the updates, in update order.
         let mut ran: [Vec<Record>; 3] = Default::default();
         let (parts, mut loss) = (plan.parts.len(), Loss::default());
@@ -217,8 +218,9 @@ impl Trainer {
             };
             let values = loss.value.as_ref().map(|value| &value.gradient[..]);
             let further = Further { scores, logits: logits.as_deref(), values };
-            let grads = pass.gradients_with(&loss.coef, &further)?;
-            grad_norm += state.adam.update(&self.config.adam, rate, &mut state.weights, &grads);
+            let Gradients { sum, variance } = pass.gradients_with(&loss.coef, &further)?;
+            variances.extend(variance);
+            grad_norm += state.adam.update(&self.config.adam, rate, &mut state.weights, &sum);
             write_back(&mut rollouts, &batch, &places);
             replayed += pass.replayed;
             balance += balanced.map_or(0.0, |balance| balance.loss) / parts as f64;
@@ -243,6 +245,9 @@ impl Trainer {
         };
         if self.config.measure.blame {
             record.blame = self.blame(&groups, &credit)?;
+        }
+        if self.config.measure.variance && !variances.is_empty() {
+            record.grad_variance = Some(mean(variances.into_iter()));
         }
         if self.config.asynchronous.is_some() {
             record.engine = Some(self.engine_record(&state.engine, &rollouts, &responses, index)?);

@@ -221,10 +221,6 @@ impl Config {
         }
         if let Some(engine) = &self.asynchronous {
             engine.check()?;
-            ensure!(
-                self.routing.is_none(),
-                "--async with --routing: a response that several policies sampled has no single routing"
-            );
         }
         let Rl { prompts, keep, group, minibatches, rate, flip_rewards, .. } = self.rl;
         if self.game().is_some() {

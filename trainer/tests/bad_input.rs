@@ -110,7 +110,6 @@ fn train_refuses() {
         (&["train", "--async", "april", "--over-provision", "0.5"], &["--over-provision is 0.5", "1 to 16"]),
         (&["train", "--async", "sync", "--tail", "nan"], &["--tail is NaN"]),
         (&["train", "--async", "sync", "--train-time", "inf"], &["--train-time is inf"]),
-        (&["train", "--async", "areal", "--routing", "r3"], &["--async with --routing"]),
         (&["train", "--task", "addition:3-1"], &["addition:3-1", "3 to 1 digits"]),
         (&["train", "--select", "vade"], &["--select is vade", "no --pool"]),
         (&["train", "--select", "best", "--pool", "200"], &["'best'", "uniform, vade, dots, gdro, dars"]),

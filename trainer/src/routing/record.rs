@@ -1,13 +1,16 @@
 //! The routing of one sequence.
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use lockstep::routing::RoutingTrace;
+use serde::{Deserialize, Serialize};
 
 use crate::model::{Routes, Shape};
+use crate::train::bits;
 
 /// What the routers did with every token of a prompt and its response. The last token is predicted but never
 /// fed to the model, so it has no record.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(into = "Written", try_from = "Written")]
 pub struct Record {
     /// Experts, `[tokens, layers, K]`.
     pub trace: RoutingTrace,
@@ -45,6 +48,20 @@ impl Record {
         Ok(Self { trace, gates, scores })
     }
 
+    /// The first `tokens` of this record, then the rest of another one of the same sequence.
+    pub fn stitch(&self, tokens: usize, rest: &Self) -> Result<Self> {
+        let (layers, k, experts) = (rest.trace.layers(), rest.trace.top_k(), rest.trace.experts());
+        let mut trace = RoutingTrace::new(experts, layers, k)?;
+        trace.stitch(&self.trace, 0..tokens)?;
+        trace.stitch(&rest.trace, tokens..rest.trace.tokens())?;
+        let joined = |a: &[f32], b: &[f32], row: usize| {
+            let parts = a.get(..tokens * row).zip(b.get(tokens * row..));
+            parts.map(|(a, b)| [a, b].concat()).context("a record shorter than its tokens")
+        };
+        let gates = joined(&self.gates, &rest.gates, layers * k)?;
+        Ok(Self { trace, gates, scores: joined(&self.scores, &rest.scores, layers * experts)? })
+    }
+
     /// Concatenates the records of several sequences.
     pub fn concat<'a>(shape: &Shape, records: impl IntoIterator<Item = &'a Record>) -> Result<Self> {
         let mut all = Self::empty(shape)?;
@@ -54,6 +71,48 @@ impl Record {
             all.scores.extend(&record.scores);
         }
         Ok(all)
+    }
+}
+
+/// A record in a checkpoint.
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Written {
+    experts: usize,
+    layers: usize,
+    top_k: usize,
+    tokens: usize,
+    /// `[tokens, layers, K]`; −1 where there is no record.
+    ids: Vec<i64>,
+    #[serde(with = "bits::floats")]
+    gates: Vec<f32>,
+    #[serde(with = "bits::floats")]
+    scores: Vec<f32>,
+}
+
+impl From<Record> for Written {
+    fn from(Record { trace, gates, scores }: Record) -> Self {
+        let (view, k) = (trace.view(), trace.top_k());
+        let id = |row, j| if view.is_absent(row) { -1 } else { i64::from(view.at(view.position(row) + j)) };
+        let ids = (0..view.rows()).flat_map(|row| (0..k).map(move |j| id(row, j))).collect();
+        let (experts, layers, tokens) = (trace.experts(), trace.layers(), trace.tokens());
+        Self { experts, layers, top_k: k, tokens, ids, gates, scores }
+    }
+}
+
+impl TryFrom<Written> for Record {
+    type Error = anyhow::Error;
+
+    fn try_from(own: Written) -> Result<Self> {
+        let [gates, scores] = [own.top_k, own.experts].map(|each| own.tokens * own.layers * each);
+        ensure!(
+            (own.gates.len(), own.scores.len()) == (gates, scores),
+            "a routing record has {} gates and {} scores: expected {gates} and {scores}",
+            own.gates.len(),
+            own.scores.len()
+        );
+        let trace = RoutingTrace::from_ids(&own.ids, own.tokens, own.experts, own.layers, own.top_k)?;
+        Ok(Self { trace, gates: own.gates, scores: own.scores })
     }
 }
 

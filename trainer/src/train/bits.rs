@@ -3,31 +3,27 @@
 macro_rules! by_bits {
     ($one:ident, $many:ident, $own:ty, $bits:ty) => {
         /// One float.
-        pub(super) mod $one {
+        pub(crate) mod $one {
             use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-            pub(in super::super) fn serialize<S: Serializer>(x: &$own, to: S) -> Result<S::Ok, S::Error> {
+            pub(crate) fn serialize<S: Serializer>(x: &$own, to: S) -> Result<S::Ok, S::Error> {
                 x.to_bits().serialize(to)
             }
 
-            pub(in super::super) fn deserialize<'de, D: Deserializer<'de>>(
-                from: D,
-            ) -> Result<$own, D::Error> {
+            pub(crate) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<$own, D::Error> {
                 <$bits>::deserialize(from).map(<$own>::from_bits)
             }
         }
 
         /// A list of floats.
-        pub(super) mod $many {
+        pub(crate) mod $many {
             use serde::{Deserialize, Deserializer, Serializer};
 
-            pub(in super::super) fn serialize<S: Serializer>(x: &[$own], to: S) -> Result<S::Ok, S::Error> {
+            pub(crate) fn serialize<S: Serializer>(x: &[$own], to: S) -> Result<S::Ok, S::Error> {
                 to.collect_seq(x.iter().map(|x| x.to_bits()))
             }
 
-            pub(in super::super) fn deserialize<'de, D: Deserializer<'de>>(
-                from: D,
-            ) -> Result<Vec<$own>, D::Error> {
+            pub(crate) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<$own>, D::Error> {
                 let bits = Vec::<$bits>::deserialize(from)?;
                 Ok(bits.into_iter().map(<$own>::from_bits).collect())
             }

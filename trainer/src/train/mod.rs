@@ -2,7 +2,7 @@
 
 mod abilities;
 mod args;
-mod bits;
+pub(crate) mod bits;
 mod columns;
 mod engine;
 mod games;

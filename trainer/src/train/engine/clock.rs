@@ -4,6 +4,7 @@ use lockstep::core::num::exp64;
 use lockstep::schedules::random::{Purpose, Stream};
 use serde::{Deserialize, Serialize};
 
+use crate::routing::Record;
 use crate::task::Problem;
 use crate::train::bits;
 use crate::vocab::END;
@@ -69,6 +70,9 @@ pub(super) struct Member {
     /// Work for a token.
     #[serde(with = "bits::double")]
     pub(super) pace: f64,
+    /// The routing of prompt and response, if recorded: of each token that of the policy that sampled the next one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) routed: Option<Record>,
 }
 
 impl Member {

@@ -64,10 +64,10 @@ impl Trainer {
         let group = |flight: Flight| {
             let response = |member: Member| {
                 let old = if settings.old == OldPolicy::Engine { member.logp.clone() } else { Vec::new() };
-                let Member { tokens, logp, versions, .. } = member;
+                let Member { tokens, logp, versions, routed, .. } = member;
                 state.engine.tokens += tokens.len() as u64;
                 let reward = rewards.next().unwrap_or_default();
-                Response { tokens, logp, reward, old, versions, routed: None }
+                Response { tokens, logp, reward, old, versions, routed }
             };
             let Flight { row, problem, members, .. } = flight;
             Group { row, problem, responses: members.into_iter().map(response).collect(), baseline: 0.0 }
@@ -164,7 +164,14 @@ impl Trainer {
             stream
         };
         let sampled = sample_up_to(&self.engine(weights)?, &asked, &limits, stream)?;
-        for (member, sampled) in open.into_iter().zip(sampled) {
+        for ((member, sampled), asked) in open.into_iter().zip(sampled).zip(&asked) {
+            member.routed = match (&member.routed, sampled.routed) {
+                // The last token that was kept goes through the new policy, to sample the next one.
+                (Some(old), Some(new)) if !member.tokens.is_empty() => {
+                    Some(old.stitch(asked.len() - 1, &new)?)
+                }
+                (_, new) => new,
+            };
             member.versions.extend(sampled.response.iter().map(|_| step));
             member.tokens.extend(sampled.response);
             member.logp.extend(sampled.logp);
@@ -203,16 +210,22 @@ impl Trainer {
 mod tests {
     use super::*;
     use crate::config::Config;
-    use crate::model::round_to_bf16;
-    use crate::policy::{Sequence, log_probs};
+    use crate::model::{Model, round_to_bf16};
+    use crate::policy::{Pass, Sequence, log_probs};
+    use crate::routing::{Mode, Record, Routing};
     use crate::task::Task;
 
-    fn trainer(settings: Asynchronous) -> Trainer {
+    const R3: Option<Routing> = Some(Routing { mode: Mode::R3, balance: 0.0 });
+
+    fn trainer(settings: Asynchronous, routing: Option<Routing>) -> Trainer {
         let task = Task::named("addition:2").unwrap();
         let mut config = Config::new("addition:2", &task, "grpo").unwrap();
         (config.model.layers, config.model.width, config.model.hidden, config.model.experts) = (1, 16, 8, 2);
         (config.rl.prompts, config.rl.group) = (6, 3);
-        config.asynchronous = Some(settings);
+        (config.asynchronous, config.routing) = (Some(settings), routing);
+        if routing.is_some() {
+            (config.model.experts, config.model.top_k) = (4, 1);
+        }
         Trainer::new(config, task, "cpu").unwrap()
     }
 
@@ -222,8 +235,12 @@ mod tests {
     }
 
     /// The groups of each step.
-    fn delivered(settings: Asynchronous, steps: u64) -> (Trainer, State, Vec<Vec<Group>>) {
-        let trainer = trainer(settings);
+    fn delivered(
+        settings: Asynchronous,
+        routing: Option<Routing>,
+        steps: u64,
+    ) -> (Trainer, State, Vec<Vec<Group>>) {
+        let trainer = trainer(settings, routing);
         let mut state = State::new(trainer.config());
         let mut step = |step| {
             state.weights = weights(&trainer, step);
@@ -243,7 +260,7 @@ mod tests {
     fn every_token_has_the_version_that_sampled_it() {
         for schedule in [Schedule::April, Schedule::Areal] {
             let settings = Asynchronous { train_time: 20.0, ..Asynchronous::new(schedule) };
-            let (trainer, _, steps) = delivered(settings, 6);
+            let (trainer, _, steps) = delivered(settings, None, 6);
             let mut stitched = 0;
             for (step, groups) in (0..).zip(&steps) {
                 assert_eq!(groups.len(), 6);
@@ -277,7 +294,7 @@ mod tests {
                 tail: 1.5,
                 ..Asynchronous::new(schedule)
             };
-            let (_, state, steps) = delivered(settings, 8);
+            let (_, state, steps) = delivered(settings, None, 8);
             let age = |(step, groups): (u64, &Vec<Group>)| {
                 responses(groups).flat_map(|(_, r)| r.versions.clone()).map(|v| step - v).max().unwrap()
             };
@@ -287,11 +304,52 @@ mod tests {
         }
     }
 
+    /// The route of a token is that of the policy that sampled the next one, and what replays it takes that one.
+    #[test]
+    fn routes_are_stitched() {
+        for schedule in [Schedule::April, Schedule::Areal] {
+            let settings = Asynchronous { train_time: 20.0, ..Asynchronous::new(schedule) };
+            let (trainer, _, steps) = delivered(settings, R3, 6);
+            let shape = &trainer.config().model;
+            let manner = trainer.config().engine_manner();
+            // Of tokens whose two policies route them differently: with the route of the one that sampled, and not.
+            let (mut own, mut other) = (0, 0);
+            for (group, response) in steps.iter().flat_map(|groups| responses(groups)) {
+                let prompt = trainer.vocab.encode(&group.problem.prompt).unwrap();
+                let (first, tokens) = (prompt.len() - 1, response.tokens.len());
+                let sequence = Sequence { prompt, response: response.tokens.clone() };
+                let record = response.routed.as_ref().unwrap();
+                assert_eq!(record.trace.tokens(), first + 1 + tokens);
+                let under = |version: u64| {
+                    let weights = round_to_bf16(&weights(&trainer, version));
+                    let model = Model::frozen(shape, &weights).unwrap().run_as(manner).unwrap();
+                    Pass::new(&model, std::slice::from_ref(&sequence)).unwrap().routed.remove(0)
+                };
+                let versions = &response.versions;
+                let ends = [versions[0], versions[tokens - 1]].map(under);
+                for t in 0..tokens {
+                    let of = |record: &Record| {
+                        let view = record.trace.view();
+                        view.at(view.position(first + t))
+                    };
+                    let [old, new] = ends.each_ref().map(of);
+                    if old != new && (versions[t] == versions[0] || versions[t] == versions[tokens - 1]) {
+                        let expected = if versions[t] == versions[0] { old } else { new };
+                        if of(record) == expected { own += 1 } else { other += 1 }
+                    }
+                }
+            }
+            // Rounding may turn a close choice round.
+            assert!(own > 50 && other * 50 < own, "{schedule:?}: {own} {other}");
+        }
+    }
+
     /// What is under way is in the checkpoint, with every bit.
     #[test]
     fn the_engine_survives_a_checkpoint() {
         let settings = Asynchronous::new(Schedule::Areal);
-        let (trainer, mut state, _) = delivered(settings, 3);
+        let (trainer, mut state, _) = delivered(settings, R3, 3);
+        assert!(state.engine.flights.iter().all(|flight| flight.members[0].routed.is_some()));
         assert!(!state.engine.flights.is_empty());
         let bytes = state.to_bytes(trainer.config()).unwrap();
         let (_, mut again) = State::from_bytes(&bytes).unwrap();
@@ -310,7 +368,7 @@ mod tests {
     #[test]
     fn overlapping_and_stopping_pay() {
         let rate = |schedule, tail| {
-            let (_, state, _) = delivered(Asynchronous { tail, ..Asynchronous::new(schedule) }, 8);
+            let (_, state, _) = delivered(Asynchronous { tail, ..Asynchronous::new(schedule) }, None, 8);
             state.engine.tokens as f64 / state.engine.clock
         };
         for schedule in [Schedule::April, Schedule::Areal] {

@@ -82,6 +82,13 @@ pub(super) fn check(recipe: &Recipe, config: &Config, task: &Task) -> Result<()>
         "--flip-rewards is {flips}, but the recipe {} reads no reward of a response",
         recipe.name
     );
+    let sampler = config.sampling.sampler;
+    if let Some(why) = sampler.lacks(task.kind()) {
+        bail!("--sampler {} with --task {}: {why}", sampler.name(), config.task);
+    }
+    if let Some((duty, why)) = recipe.duties().into_iter().find_map(|d| Some((d, sampler.excludes(d)?))) {
+        bail!("--sampler {} with {}: duty `{}`: {why}", sampler.name(), recipe.name, duty.name());
+    }
     let select = config.pool.unwrap_or_default().select;
     let excluded = recipe.duties().into_iter().find_map(|duty| Some((duty, select.excludes(duty)?)));
     if let Some((duty, why)) = excluded {

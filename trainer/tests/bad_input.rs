@@ -51,7 +51,8 @@ fn train_refuses() {
     let at = folder.path();
     fs::write(at.join("bad.jsonl"), "{\"prompt\":\"1\",\"answer\":\"1\"}\n{\"prompt\":\"2\",\"answer\":2}\n")
         .unwrap();
-    fs::write(at.join("good.jsonl"), "{\"prompt\":\"1\",\"answer\":\"1\"}\n".repeat(9)).unwrap();
+    let line = |i: u32| format!("{{\"prompt\": \"{i}\", \"answer\": \"{i}\"}}\n");
+    fs::write(at.join("good.jsonl"), (0..9).map(line).collect::<String>()).unwrap();
     fs::write(at.join("bad.toml"), "[gate]\nkind = \"sapo\"\nclip_ratio_lo = 0.2\n").unwrap();
     fs::write(at.join("file"), "").unwrap();
     fs::create_dir(at.join("empty")).unwrap();

@@ -35,7 +35,7 @@ impl Trainer {
         Model::frozen(&self.config().model, &manner.precision.round(weights))?.run_as(manner)
     }
 
-    fn prompts(&self, problems: &[&Problem]) -> Result<Vec<Vec<u32>>> {
+    pub(super) fn prompts(&self, problems: &[&Problem]) -> Result<Vec<Vec<u32>>> {
         problems.iter().map(|p| self.vocab.encode(&p.prompt)).collect()
     }
 
@@ -166,13 +166,12 @@ impl Trainer {
             problems.iter().zip(sizes).flat_map(|(p, size)| std::iter::repeat_n(p, *size)).collect()
         };
         let offset = first * self.group_size() as u64;
-        let sampled = match self.config().sampling.sampler {
-            Sampler::Plain => self.rollouts(&state.weights, &all(&sizes), Phase::Rollout, step, offset)?,
-            _ => {
-                let groups = self.sample_by_rule(state, &problems, step, offset, &mut record.sampler)?;
+        let sampled = match self.sample_by_rule(state, &problems, step, offset, &mut record.sampler)? {
+            Some(groups) => {
                 sizes = groups.iter().map(Vec::len).collect();
                 groups.concat()
             }
+            None => self.rollouts(&state.weights, &all(&sizes), Phase::Rollout, step, offset)?,
         };
         let asked = all(&sizes);
         let rewards = self.rewards(&asked, &sampled);

@@ -18,7 +18,7 @@ use super::pool::Select;
 use super::state::State;
 use super::trainer::Trainer;
 use crate::config::Config;
-use crate::policy::{Sampled, sample_up_to};
+use crate::policy::{Sampled, sample};
 use crate::random::{Phase, Stream};
 use crate::task::{Kind, Problem};
 
@@ -134,7 +134,7 @@ impl Sampling {
         );
         ensure!(
             config.routing.is_none(),
-            "--routing with --sampler {name}: a rollout that is sampled in several pieces has no single routing"
+            "--routing with --sampler {name}: a rollout that is sampled in pieces has no single routing"
         );
         let select = config.pool.unwrap_or_default().select;
         ensure!(
@@ -176,8 +176,8 @@ impl SamplerRecord {
 }
 
 impl Trainer {
-    /// Samples the rollouts of each problem by the sampler's rule, and adds to `record` what they took; the
-    /// first rollout has the random streams of row `first`.
+    /// Samples the rollouts of each problem, if that is not each by itself, and adds to `record` what they
+    /// took; the first rollout has the random streams of row `first`.
     pub(super) fn sample_by_rule(
         &self,
         state: &State,
@@ -185,14 +185,15 @@ impl Trainer {
         step: u64,
         first: u64,
         record: &mut Option<SamplerRecord>,
-    ) -> Result<Vec<Vec<Sampled>>> {
+    ) -> Result<Option<Vec<Vec<Sampled>>>> {
         let (groups, own) = match self.config().sampling.sampler {
             Sampler::Latr => self.branch(state, problems, step, first)?,
             Sampler::Arrol => self.prune_halfway(state, problems, step, first)?,
-            Sampler::Plain | Sampler::Scope => self.salvage(state, problems, step, first)?,
+            Sampler::Scope => self.salvage(state, problems, step, first)?,
+            Sampler::Plain => return Ok(None),
         };
         record.get_or_insert_default().add(own);
-        Ok(groups)
+        Ok(Some(groups))
     }
 
     /// LATR: a tree for each problem, and ordinary rollouts where the tree leaves room.
@@ -205,8 +206,7 @@ impl Trainer {
     ) -> Result<(Vec<Vec<Sampled>>, SamplerRecord)> {
         let (config, size) = (self.config(), self.group_size());
         let (engine, limit) = (self.engine(&state.weights)?, self.limit());
-        let prompts =
-            problems.iter().map(|p| self.vocab.encode(&p.prompt)).collect::<Result<Vec<Vec<u32>>>>()?;
+        let prompts = self.prompts(&problems.iter().collect::<Vec<_>>())?;
         let share = latr_share(step as u32, config.rl.steps as u32);
         let capacity = (share * size as f64).round() as usize;
         let name = |tree: usize, place: usize| first + (tree * size + place) as u64;
@@ -233,9 +233,8 @@ impl Trainer {
             let (g, place) = missing[row as usize];
             Stream::new(config.seed, Phase::Rollout, step, name(g, place))
         };
-        for ((g, _), sampled) in
-            missing.iter().zip(sample_up_to(&engine, &asked, &vec![limit; asked.len()], stream)?)
-        {
+        let ordinary = sample(&engine, &asked, limit, stream)?;
+        for ((g, _), sampled) in missing.iter().zip(ordinary) {
             record.tokens += sampled.response.len() as u64;
             groups[*g].push(sampled);
         }

@@ -260,8 +260,8 @@ mod tests {
     const EVEN: [f32; 5] = [0.2; 5];
     const SURE: [f32; 5] = [0.0, 0.0, 0.0, 0.9, 0.1];
 
-    /// 0.3 is above 0.15 and 0.2 below 0.5. There is room for three: the second candidate of the first rollout
-    /// comes before that of the second one.
+    /// 0.3 is above 0.15 and 0.2 below 0.5. There is room for three: the second candidate of the first
+    /// rollout comes before that of the second one.
     #[test]
     fn a_tree_by_hand() {
         let (mut tree, rules) = (Tree::new(3, 0), Rules { latr: PAPER, ..RULES });
@@ -291,8 +291,8 @@ mod tests {
         assert_eq!(record, SamplerRecord { tokens: 8, saved: 2, branches: 1, pruned: 0 });
     }
 
-    /// Two tokens after it left, a branch has said 2 3 where the stem said 1 3: half of that is the same. What
-    /// branched off it goes too, and its place is given to the next branch.
+    /// Two tokens after it left, a branch has said 2 3 where the stem said 1 3: half of that is the same.
+    /// What branched off it goes too, and its place is given to the next branch.
     #[test]
     fn branches_that_say_the_same_are_pruned_with_their_own() {
         let mut tree = Tree::new(4, 0);
@@ -308,7 +308,8 @@ mod tests {
         assert_eq!(counts(&tree), (8, 3, 2));
     }
 
-    /// At the tenth token the branch is 9·ln 2 − ln 0.6 = 6.75 below the stem; 10·ln 0.6 is −5.1, 10·ln 0.4 −9.2.
+    /// At the tenth token the branch is 9·ln 2 − ln 0.6 = 6.75 below the stem; 10·ln 0.6 is −5.1, 10·ln 0.4
+    /// is −9.2.
     #[test]
     fn branches_that_fall_behind_are_pruned() {
         let left = |behind| {

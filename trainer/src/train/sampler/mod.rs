@@ -207,24 +207,22 @@ impl Trainer {
         let (config, size) = (self.config(), self.group_size());
         let (engine, limit) = (self.engine(&state.weights)?, self.limit());
         let prompts = self.prompts(&problems.iter().collect::<Vec<_>>())?;
+        // A group has at least 2 rollouts, so that a quarter of it is rounded to at least 1.
         let share = latr_share(step as u32, config.rl.steps as u32);
         let capacity = (share * size as f64).round() as usize;
         let name = |tree: usize, place: usize| first + (tree * size + place) as u64;
         let rules =
             Rules { latr: config.sampling.latr(), behind: config.sampling.fall_behind.map(f64::from), limit };
         let mut record = SamplerRecord::default();
-        let mut groups = vec![Vec::new(); problems.len()];
-        if capacity > 0 {
-            let draw = |tree, place, position| {
-                let mut stream = Stream::new(config.seed, Phase::Tree, step, name(tree, place));
-                (0..position).for_each(|_| _ = stream.unit());
-                stream.unit()
-            };
-            let grown = tree::grow(&engine, &prompts, &rules, capacity, draw)?;
-            for (group, (sampled, own)) in groups.iter_mut().zip(grown) {
-                *group = sampled;
-                record.add(own);
-            }
+        let draw = |tree, place, position| {
+            let mut stream = Stream::new(config.seed, Phase::Tree, step, name(tree, place));
+            (0..position).for_each(|_| _ = stream.unit());
+            stream.unit()
+        };
+        let mut groups = Vec::new();
+        for (group, own) in tree::grow(&engine, &prompts, &rules, capacity, draw)? {
+            groups.push(group);
+            record.add(own);
         }
         let missing = |(g, group): (usize, &Vec<Sampled>)| (group.len()..size).map(move |place| (g, place));
         let missing: Vec<(usize, usize)> = groups.iter().enumerate().flat_map(missing).collect();

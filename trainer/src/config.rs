@@ -10,7 +10,7 @@ use crate::adamw::AdamConfig;
 use crate::model::{Manner, Precision, Shape};
 use crate::routing::Routing;
 use crate::task::{Game, Task};
-use crate::train::{Asynchronous, Pool, Select};
+use crate::train::{Asynchronous, Pool, Sampling, Select};
 use crate::vocab::Vocab;
 
 /// The configuration of a run.
@@ -37,6 +37,9 @@ pub struct Config {
     pub rl: Rl,
     /// How often, and on how many problems, policies are evaluated.
     pub measure: Measure,
+    /// How the rollouts of a group are sampled.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub sampling: Sampling,
     /// A fixed pool of training prompts.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pool: Option<Pool>,
@@ -163,6 +166,7 @@ impl Config {
                 minibatches: 4,
             },
             measure: Measure { problems: 512, every: 10, blame: false, variance: false },
+            sampling: Sampling::default(),
             pool: None,
             asynchronous: None,
             routing: None,
@@ -273,6 +277,7 @@ impl Config {
                  from a pool reads"
             );
         }
+        self.sampling.check(self)?;
         let target = self.warm.target;
         ensure!(target.is_finite(), "--warm-target is {target}: expected a finite number");
         Ok(())
@@ -345,7 +350,7 @@ mod tests {
         let task = Task::named("addition:1").unwrap();
         let config = Config::new("addition:1", &task, "grpo").unwrap();
         let text = serde_json::to_string(&config).unwrap();
-        for absent in ["routing", "precision", "pool", "flip_rewards", "blame", "variance"] {
+        for absent in ["routing", "precision", "pool", "sampl", "flip_rewards", "blame", "variance"] {
             assert!(!text.contains(absent), "{text}");
         }
         assert_eq!(serde_json::from_str::<Config>(&text).unwrap(), config);

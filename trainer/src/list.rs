@@ -18,7 +18,7 @@ pub struct ListArgs {
     /// Print the columns that rollouts can have, as the table of docs/columns.md
     #[arg(long, conflicts_with = "tasks")]
     pub columns: bool,
-    /// Print the tasks that suit each recipe, as the table of docs/training.md
+    /// Print the tasks that suit each recipe, as the first part of docs/training.md
     #[arg(long)]
     pub tasks: bool,
 }
@@ -66,6 +66,6 @@ mod tests {
         let table = ListArgs { markdown: true, names: false, columns: false, tasks: false };
         assert!(algorithms == list(&table).unwrap(), "run: lockstep list --markdown > docs/algorithms.md");
         let training = include_str!("../../docs/training.md");
-        assert!(training == tasks_markdown().unwrap(), "run: lockstep list --tasks > docs/training.md");
+        assert!(training.starts_with(&tasks_markdown().unwrap()), "run: lockstep list --tasks");
     }
 }

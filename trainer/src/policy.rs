@@ -25,7 +25,7 @@ pub struct Sequence {
 /// Number of shards that a batch is split into.
 const SHARDS: usize = 4;
 
-fn shards<T>(items: &[T]) -> Vec<&[T]> {
+pub(crate) fn shards<T>(items: &[T]) -> Vec<&[T]> {
     items.chunks(items.len().div_ceil(SHARDS).max(1)).collect()
 }
 
@@ -391,7 +391,7 @@ fn respond_shard<C: FnMut(&[f32]) -> usize>(
 }
 
 /// The first token at which the cumulative probability exceeds `u`.
-fn pick(log_probs: &[f32], u: f32) -> usize {
+pub(crate) fn pick(log_probs: &[f32], u: f32) -> usize {
     let mut sum = 0.0;
     let passed = log_probs.iter().position(|&lp| {
         sum += lp.exp();

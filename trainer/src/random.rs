@@ -31,6 +31,10 @@ pub enum Phase {
     Pool = 11,
     /// Tokens of rollouts that join a group after its first ones.
     Joining = 12,
+    /// Tokens of a tree of rollouts.
+    Tree = 13,
+    /// Tokens of rollouts that are salvaged.
+    Salvage = 14,
 }
 
 /// One stream of random numbers.

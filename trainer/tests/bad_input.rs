@@ -51,6 +51,8 @@ fn train_refuses() {
     let at = folder.path();
     fs::write(at.join("bad.jsonl"), "{\"prompt\":\"1\",\"answer\":\"1\"}\n{\"prompt\":\"2\",\"answer\":2}\n")
         .unwrap();
+    let line = |i: u32| format!("{{\"prompt\": \"{i}\", \"answer\": \"{i}\"}}\n");
+    fs::write(at.join("good.jsonl"), (0..9).map(line).collect::<String>()).unwrap();
     fs::write(at.join("bad.toml"), "[gate]\nkind = \"sapo\"\nclip_ratio_lo = 0.2\n").unwrap();
     fs::write(at.join("file"), "").unwrap();
     fs::create_dir(at.join("empty")).unwrap();
@@ -135,6 +137,32 @@ fn train_refuses() {
             &["train", "--pool", "200", "--select", "gdro", "--recipe", "pass_at_k", "--group", "4"],
             &["groups of 2 and 8"],
         ),
+        (&["train", "--sampler", "beam"], &["'beam'", "plain, latr, arrol, scope"]),
+        (&["train", "--look-ahead", "5"], &["--look-ahead needs --sampler latr"]),
+        (&["train", "--sampler", "scope", "--fall-behind", "0.5"], &["--fall-behind needs --sampler latr"]),
+        (&["train", "--sampler", "latr", "--look-ahead", "0"], &["--look-ahead is 0: expected at least 1"]),
+        (
+            &["train", "--sampler", "latr", "--fall-behind", "1.5"],
+            &["--fall-behind is 1.5: expected above 0"],
+        ),
+        (&["train", "--sampler", "arrol", "--group", "2"], &["--sampler arrol with --group 2", "at least 3"]),
+        (&["train", "--sampler", "latr", "--task", "kuhn"], &["--sampler latr with --task kuhn", "in turns"]),
+        (
+            &["train", "--sampler", "scope", "--task", "jsonl:good.jsonl"],
+            &["--sampler scope with --task jsonl:good.jsonl", "expected addition or multiplication"],
+        ),
+        (&["train", "--sampler", "latr", "--async", "sync"], &["--async with --sampler latr"]),
+        (&["train", "--sampler", "latr", "--routing", "r3"], &["--routing with --sampler latr"]),
+        (
+            &["train", "--sampler", "arrol", "--pool", "200", "--select", "vade"],
+            &["--select vade with --sampler arrol", "expected uniform"],
+        ),
+        (&["train", "--sampler", "scope", "--flip-rewards", "0.1"], &["--flip-rewards with --sampler scope"]),
+        (
+            &["train", "--sampler", "arrol", "--recipe", "mc_grpo"],
+            &["--sampler arrol with mc_grpo", "`pivot_response`"],
+        ),
+        (&["train", "--sampler", "arrol", "--recipe", "pass_at_k", "--group", "4"], &["groups of 2"]),
         (&["train", "--choices", "gate.kind = \"pp\""], &["pp"]),
         (&["train", "--choices", "gate.clip_ratio_high = "], &["--choices"]),
         (&["study", "R3", "--out", "/proc/run"], &["/proc/run"]),

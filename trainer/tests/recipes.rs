@@ -147,7 +147,8 @@ fn what_is_carried_survives_a_checkpoint() {
     let games = ["spiral --task kuhn", "mars --task kuhn"];
     let pools = ["vade", "gdro", "dars"].map(|select| format!("grpo --pool 12 --select {select}"));
     let pools = pools.iter().map(|pool| &**pool);
-    for name in names.into_iter().chain(engines).chain(games).chain(pools) {
+    let samplers = ["grpo --sampler latr", "dapo_full --sampler arrol", "grpo --sampler scope"];
+    for name in names.into_iter().chain(engines).chain(games).chain(pools).chain(samplers) {
         let task = if name.contains("--task") { "" } else { "--task addition:1 " };
         let train = format!("train {SIZES} {task}--steps 5 --warm-steps 3 --seed 4 --recipe {name}")
             .replace("--steps 3 ", "")
@@ -172,6 +173,35 @@ fn what_is_carried_survives_a_checkpoint() {
         assert!(fs::read(at.join("cut/checkpoint.safetensors")).unwrap() == want, "{name}");
         fs::remove_dir_all(at.join("whole")).unwrap();
         fs::remove_dir_all(at.join("cut")).unwrap();
+    }
+}
+
+/// Whatever the sampler, groups are learnt from: with their own sizes, and as prefix trees.
+#[test]
+fn every_sampler_trains() {
+    let plain = trainer("addition:1", "grpo").unwrap();
+    let mut warm = State::new(plain.config());
+    while !warm.progress.warm_done {
+        plain.warm_step(&mut warm, drop).unwrap();
+    }
+    for recipe in ["grpo", "tempo"] {
+        for (sampler, size) in [("latr --look-ahead 3", 5), ("arrol", 2), ("scope", 5)] {
+            let trainer = trainer("addition:1", &format!("{recipe} --sampler {sampler}")).unwrap();
+            let mut state = warm.clone();
+            let mut moved = 0.0;
+            for _ in 0..3 {
+                let RlStep { record, rollouts, .. } = trainer.rl_step(&mut state, drop).unwrap();
+                assert!(record.loss.is_finite() && record.ratio_mean.is_finite(), "{recipe} {sampler}");
+                assert!(record.sampler.unwrap().tokens > 0);
+                moved += record.grad_norm;
+                let ends = rollouts.cu_groups.unwrap();
+                assert!(
+                    ends.windows(2).all(|pair| pair[1] - pair[0] == size),
+                    "{recipe} {sampler}: {ends:?}"
+                );
+            }
+            assert!(moved > 0.0, "{recipe} {sampler} learnt nothing");
+        }
     }
 }
 

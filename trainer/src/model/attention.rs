@@ -11,6 +11,7 @@ use super::softmax::softmax;
 /// Keys and values of the positions run so far, `[context, rows * heads, width / heads]` for each layer.
 pub struct Cache {
     len: usize,
+    heads: usize,
     layers: Vec<[Tensor; 2]>,
 }
 
@@ -19,7 +20,17 @@ impl Cache {
         let dims = (shape.context, rows * shape.heads, shape.width / shape.heads);
         let zeros = || Tensor::zeros(dims, DType::F32, &Device::Cpu);
         let layers = (0..shape.layers).map(|_| Ok([zeros()?, zeros()?])).collect::<Result<_>>()?;
-        Ok(Self { len: 0, layers })
+        Ok(Self { len: 0, heads: shape.heads, layers })
+    }
+
+    /// The cache of the sequences `rows`, any of them any number of times, in this order.
+    pub fn select(&self, rows: &[u32]) -> Result<Self> {
+        let heads = self.heads as u32;
+        let columns: Vec<u32> = rows.iter().flat_map(|row| row * heads..(row + 1) * heads).collect();
+        let columns = Tensor::from_vec(columns, rows.len() * self.heads, &Device::Cpu)?;
+        let own = |all: &Tensor| all.index_select(&columns, 1);
+        let layers = self.layers.iter().map(|[k, v]| Ok([own(k)?, own(v)?])).collect::<Result<_>>()?;
+        Ok(Self { layers, ..*self })
     }
 
     pub(super) fn len(&self) -> usize {

@@ -8,6 +8,7 @@ use serde::Deserialize;
 use super::engine::{Asynchronous, OldPolicy, Schedule};
 use super::pool::{Pool, Select};
 use super::record::{METRICS, REPORT, TIMINGS};
+use super::sampler::Sampler;
 use super::state::FILE;
 use crate::config::Config;
 use crate::model::Precision;
@@ -49,6 +50,16 @@ pub struct TrainArgs {
     /// The choice of a step's prompts and rollouts from the pool; needs --pool [default: uniform]
     #[arg(long, value_enum, value_name = "RULE")]
     pub select: Option<Select>,
+    /// How the rollouts of a group are sampled [default: plain]
+    #[arg(long, value_enum, value_name = "SAMPLER")]
+    pub sampler: Option<Sampler>,
+    /// Age in tokens at which latr compares a branch with the rollout that it left [default: 20, 30 and 50]
+    #[arg(long, value_name = "TOKENS")]
+    pub look_ahead: Option<u32>,
+    /// Prune branches of latr that fall behind the likeliest one by more than this factor a token, as
+    /// compared every 10 tokens [default: none]
+    #[arg(long, value_name = "FACTOR")]
+    pub fall_behind: Option<f32>,
     /// RL steps [default: 320]
     #[arg(long)]
     pub steps: Option<u64>,
@@ -233,6 +244,9 @@ impl TrainArgs {
             config.asynchronous = Some(Asynchronous::new(schedule));
         }
         self.apply_engine(config)?;
+        set(&mut config.sampling.sampler, self.sampler);
+        config.sampling.look_ahead = self.look_ahead.or(config.sampling.look_ahead);
+        config.sampling.fall_behind = self.fall_behind.or(config.sampling.fall_behind);
         if let Some(size) = self.pool {
             config.pool = Some(Pool { size, ..config.pool.unwrap_or_default() });
         }

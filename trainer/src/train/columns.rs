@@ -260,20 +260,29 @@ impl Trainer {
         Ok(out)
     }
 
-    /// Cuts every response after its spaces and compares the steps with those of the worked solution, cut the
-    /// same way. As turns, they are those of two roles: 0 works the columns, 1 gives the answer.
+    /// The steps of a response, cut after its spaces, each with whether it is the worked solution's, cut the
+    /// same way.
+    pub(super) fn judged_steps<'a>(
+        &self,
+        problem: &Problem,
+        tokens: &'a [u32],
+    ) -> Result<Vec<(&'a [u32], bool)>> {
+        let (space, worked) = (self.vocab.encode(" ")?, self.worked(problem)?);
+        let ends = |token: &u32| space.contains(token);
+        let mut right = worked.split_inclusive(ends);
+        Ok(tokens.split_inclusive(ends).map(|step| (step, right.next() == Some(step))).collect())
+    }
+
+    /// The judged steps of every response. As turns, they are those of two roles: 0 works the columns, 1
+    /// gives the answer.
     fn steps(&self, groups: &[Group], out: &mut RolloutsBuf) -> Result<()> {
         let (mut cu_steps, mut cu_step_tokens, mut matches) = (vec![0], vec![0], Vec::new());
-        let (space, mark) = (self.vocab.encode(" ")?, self.vocab.encode(&ANSWER_MARK.to_string())?);
+        let mark = self.vocab.encode(&ANSWER_MARK.to_string())?;
         let mut roles = Vec::new();
-        let cut = |tokens: &[u32]| -> Vec<Vec<u32>> {
-            tokens.split_inclusive(|token| space.contains(token)).map(<[u32]>::to_vec).collect()
-        };
         for group in groups {
-            let worked = cut(&self.worked(&group.problem)?);
             for response in &group.responses {
-                for (k, step) in cut(&response.tokens).iter().enumerate() {
-                    matches.push(u8::from(worked.get(k) == Some(step)));
+                for (step, right) in self.judged_steps(&group.problem, &response.tokens)? {
+                    matches.push(u8::from(right));
                     roles.push(u32::from(step.starts_with(&mark)));
                     cu_step_tokens.push(cu_step_tokens[cu_step_tokens.len() - 1] + step.len() as u32);
                 }

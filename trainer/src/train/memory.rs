@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use lockstep::core::num::Soft;
-use lockstep::schedule::rapo;
+use lockstep::schedule::{Posterior, rapo};
 use lockstep::schedules::mssr::{ValueTracker, rho};
 use serde::{Deserialize, Serialize};
 
@@ -31,6 +31,10 @@ pub struct Memory {
     /// The groups that recent steps learnt from, latest first.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     batches: Vec<Vec<Group>>,
+    /// ARRoL: a and b of the posteriors of the pass rates of rollouts that stood wrong and right at the
+    /// checkpoint, `[2, 2]`; empty at first.
+    #[serde(with = "bits::doubles", skip_serializing_if = "Vec::is_empty")]
+    pub chances: Vec<f64>,
     /// What is known of the pool's prompts.
     #[serde(skip_serializing_if = "History::is_new")]
     pub pool: History,
@@ -70,6 +74,13 @@ impl Memory {
         let ValueTracker { good, bad } =
             group.rewards().iter().fold(self.tracker(&group.problem.prompt), seen);
         self.values.insert(group.problem.prompt.clone(), Counts { good, bad });
+    }
+
+    /// ARRoL: the posteriors of the pass rates of rollouts that stand wrong and right.
+    pub fn chances(&self) -> [Posterior; 2] {
+        let own =
+            |at: usize| self.chances.get(2 * at..2 * at + 2).map(|pair| Posterior { a: pair[0], b: pair[1] });
+        [0, 1].map(|at| own(at).unwrap_or_default())
     }
 
     /// Whether a prompt is no longer drawn.

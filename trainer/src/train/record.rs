@@ -8,6 +8,7 @@ use anyhow::{Context, Result, ensure};
 use serde::{Deserialize, Serialize};
 
 use super::engine::EngineRecord;
+use super::sampler::SamplerRecord;
 use crate::atomic;
 use crate::routing::Mismatches;
 
@@ -125,6 +126,9 @@ pub struct RlRecord {
     /// Rollouts sampled, if prompts come from a pool.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rollouts: Option<RolloutCount>,
+    /// What it took to sample the rollouts, if they are not sampled each by itself.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sampler: Option<SamplerRecord>,
     /// The engine beside the trainer, if the run has one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub engine: Option<EngineRecord>,
@@ -255,7 +259,7 @@ mod tests {
     #[test]
     fn what_is_not_asked_for_is_not_written() {
         let text = serde_json::to_string(&RlRecord::default()).unwrap();
-        for absent in ["value_loss", "rollouts", "engine", "routing"] {
+        for absent in ["value_loss", "rollouts", "sampler", "engine", "routing"] {
             assert!(!text.contains(absent), "{text}");
         }
     }

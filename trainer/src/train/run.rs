@@ -9,6 +9,7 @@ use anyhow::{Context, Result};
 
 use super::args::{TrainArgs, check_free};
 use super::record::{Journal, REPORT, Record, read};
+use super::sampler::Sampler;
 use super::screen::{Screen, say};
 use super::state::State;
 use super::trainer::Trainer;
@@ -129,7 +130,7 @@ impl Run {
         let weights: usize = state.weights.iter().map(|w| w.values.len()).sum();
         screen.line(&format!(
             "task {} · recipe {} · seed {} · folder {}\n\
-             model: {} layers, width {}, {} experts (top {}), {weights} weights · Lockstep on {}{}{}{}",
+             model: {} layers, width {}, {} experts (top {}), {weights} weights · Lockstep on {}{}{}{}{}",
             config.task,
             config.recipe,
             config.seed,
@@ -145,6 +146,10 @@ impl Run {
             config
                 .asynchronous
                 .map_or(String::new(), |engine| format!(" · simulated engine: {}", engine.schedule.name())),
+            match config.sampling.sampler {
+                Sampler::Plain => String::new(),
+                sampler => format!(" · sampler: {}", sampler.name()),
+            },
             match config.rl.flip_rewards {
                 0.0 => String::new(),
                 flips => format!(" · rewards flipped with probability {flips}"),

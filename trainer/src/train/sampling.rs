@@ -7,6 +7,7 @@ use lockstep::{Call, Credit, Duty, RolloutsBuf};
 use super::group::{Group, Response};
 use super::memory::Memory;
 use super::record::{RlRecord, RolloutCount};
+use super::sampler::Sampler;
 use super::state::State;
 use super::trainer::{Trainer, mean};
 use crate::model::{Model, Weights};
@@ -34,7 +35,7 @@ impl Trainer {
         Model::frozen(&self.config().model, &manner.precision.round(weights))?.run_as(manner)
     }
 
-    fn prompts(&self, problems: &[&Problem]) -> Result<Vec<Vec<u32>>> {
+    pub(super) fn prompts(&self, problems: &[&Problem]) -> Result<Vec<Vec<u32>>> {
         problems.iter().map(|p| self.vocab.encode(&p.prompt)).collect()
     }
 
@@ -91,10 +92,11 @@ impl Trainer {
         let rl = &self.config().rl;
         let (mut kept, mut alike) = (Vec::new(), Vec::new());
         let (mut rewards, mut clean, mut constant, mut tokens, mut asked) = (Vec::new(), Vec::new(), 0, 0, 0);
+        let mut record = RlRecord::default();
         for round in 0..MAX_ROUNDS {
             let groups = match &self.config().asynchronous {
                 Some(settings) => self.deliver(state, settings, step)?,
-                None => self.sample_groups(state, step, round)?,
+                None => self.sample_groups(state, step, round, &mut record)?,
             };
             if groups.is_empty() {
                 // The pool has no more prompts.
@@ -133,13 +135,19 @@ impl Trainer {
                 .pool
                 .is_some()
                 .then_some(RolloutCount { step: rewards.len() as u64, total: state.memory.pool.rollouts }),
-            ..RlRecord::default()
+            ..record
         };
         Ok(Generated { groups: kept, record })
     }
 
     /// Samples a group of responses to each prompt of a round.
-    fn sample_groups(&self, state: &mut State, step: u64, round: u32) -> Result<Vec<Group>> {
+    pub(super) fn sample_groups(
+        &self,
+        state: &mut State,
+        step: u64,
+        round: u32,
+        record: &mut RlRecord,
+    ) -> Result<Vec<Group>> {
         let prompts = self.config().rl.prompts as u64;
         // The index in its step of the round's first prompt.
         let first = u64::from(round) * prompts;
@@ -147,17 +155,25 @@ impl Trainer {
             return self.play_groups(state, game, step, first);
         }
         let rows = first..first + prompts;
-        let (problems, sizes) = match &self.pool {
+        let (problems, mut sizes) = match &self.pool {
             Some(pool) => self.choose(pool, state, step, round as usize)?,
             None => {
                 let one = |row| (self.unsolved_problem(&state.memory, step, row), self.group_size());
                 rows.clone().map(one).unzip()
             }
         };
-        let each = || problems.iter().zip(&sizes);
-        let asked: Vec<&Problem> = each().flat_map(|(p, size)| std::iter::repeat_n(p, *size)).collect();
+        let all = |sizes: &[usize]| -> Vec<&Problem> {
+            problems.iter().zip(sizes).flat_map(|(p, size)| std::iter::repeat_n(p, *size)).collect()
+        };
         let offset = first * self.group_size() as u64;
-        let sampled = self.rollouts(&state.weights, &asked, Phase::Rollout, step, offset)?;
+        let sampled = match self.sample_by_rule(state, &problems, step, offset, &mut record.sampler)? {
+            Some(groups) => {
+                sizes = groups.iter().map(Vec::len).collect();
+                groups.concat()
+            }
+            None => self.rollouts(&state.weights, &all(&sizes), Phase::Rollout, step, offset)?,
+        };
+        let asked = all(&sizes);
         let rewards = self.rewards(&asked, &sampled);
         let mut responses = sampled.into_iter().zip(rewards).map(|(s, reward)| Response::new(s, reward));
         let group = |(row, (problem, size)): (u64, (&Problem, &usize))| Group {
@@ -166,7 +182,7 @@ impl Trainer {
             responses: responses.by_ref().take(*size).collect(),
             baseline: 0.0,
         };
-        let mut groups = rows.zip(each()).map(group).collect::<Vec<_>>();
+        let mut groups = rows.zip(problems.iter().zip(&sizes)).map(group).collect::<Vec<_>>();
         self.join(&state.weights, &mut groups, step)?;
         Ok(groups)
     }
@@ -183,6 +199,9 @@ impl Trainer {
             response.reward = judge(response.reward);
         }
         self.observe(&mut state.memory.pool, &groups)?;
+        if self.config().sampling.sampler == Sampler::Arrol {
+            self.observe_chances(&mut state.memory, &groups)?;
+        }
         let each: Vec<&Problem> = groups.iter().map(|group| &group.problem).collect();
         let greedy = match self.algorithm.asks(Duty::GreedyResponse) {
             true => self.rewards(&each, &self.greedy(&state.weights, &each)?),
@@ -252,7 +271,7 @@ mod tests {
         let visited = |flips| {
             let trainer = trainer("remax", |config| config.rl.flip_rewards = flips);
             let mut state = State::new(trainer.config());
-            let groups = trainer.sample_groups(&mut state, 0, 0).unwrap();
+            let groups = trainer.sample_groups(&mut state, 0, 0, &mut RlRecord::default()).unwrap();
             trainer.visit(&mut state, groups, 0, 0).unwrap()
         };
         let clean = visited(0.0);

@@ -75,7 +75,8 @@ impl Trainer {
         self.trial = true;
         let mut state = State::new(&self.config);
         state.reference = Some(state.weights.clone());
-        let [least, most] = self.select().sizes(self.config.rl.group);
+        let [least, most] =
+            self.select().sizes(self.config.rl.group).map(|size| self.config.sampling.sampler.size(size));
         let size = if least == most { most.to_string() } else { format!("{least} and {most}") };
         self.rl_step(&mut state, drop)
             .with_context(|| format!("the recipe refuses a step on two groups of {size}"))?;

@@ -233,6 +233,7 @@ fn warm_config(config: &Config) -> Result<Config> {
     let measure = Measure { blame: false, variance: false, ..config.measure.clone() };
     Ok(Config {
         measure,
+        sampling: plain.sampling,
         model,
         rl: plain.rl,
         recipe: plain.recipe,

@@ -17,6 +17,7 @@ mod sampling;
 mod screen;
 mod state;
 mod trainer;
+mod turns;
 
 pub use abilities::{suits, tasks_markdown};
 pub use args::TrainArgs;

@@ -163,7 +163,8 @@ impl Trainer {
             (0..skip).for_each(|_| _ = stream.unit());
             stream
         };
-        let sampled = sample_up_to(&self.engine(weights)?, &asked, &limits, stream)?;
+        let environment = |read: &[u32]| self.environment(read);
+        let sampled = sample_up_to(&self.engine(weights)?, &asked, &limits, &environment, stream)?;
         for (member, sampled) in open.into_iter().zip(sampled) {
             member.versions.extend(sampled.response.iter().map(|_| step));
             member.tokens.extend(sampled.response);
@@ -207,9 +208,9 @@ mod tests {
     use crate::policy::{Sequence, log_probs};
     use crate::task::Task;
 
-    fn trainer(settings: Asynchronous) -> Trainer {
-        let task = Task::named("addition:2").unwrap();
-        let mut config = Config::new("addition:2", &task, "grpo").unwrap();
+    fn trainer(name: &str, settings: Asynchronous) -> Trainer {
+        let task = Task::named(name).unwrap();
+        let mut config = Config::new(name, &task, "grpo").unwrap();
         (config.model.layers, config.model.width, config.model.hidden, config.model.experts) = (1, 16, 8, 2);
         (config.rl.prompts, config.rl.group) = (6, 3);
         config.asynchronous = Some(settings);
@@ -223,7 +224,7 @@ mod tests {
 
     /// The groups of each step.
     fn delivered(settings: Asynchronous, steps: u64) -> (Trainer, State, Vec<Vec<Group>>) {
-        let trainer = trainer(settings);
+        let trainer = trainer("addition:2", settings);
         let mut state = State::new(trainer.config());
         let mut step = |step| {
             state.weights = weights(&trainer, step);
@@ -266,6 +267,23 @@ mod tests {
             }
             assert!(stitched >= 5, "{schedule:?}: {stitched}");
         }
+    }
+
+    /// New weights arrive in the middle of a result.
+    #[test]
+    fn a_tool_finishes_what_it_writes() {
+        let trainer = trainer("calculator:2", Asynchronous::new(Schedule::Areal));
+        let State { weights, .. } = State::new(trainer.config());
+        let mut member = Member::new(0.0, 1.0);
+        member.tokens = trainer.vocab.encode("[34*57]19").unwrap();
+        (member.logp, member.versions) = (vec![-1.0; 9], vec![0; 9]);
+        let problem = Problem { prompt: "34*57+21=".into(), solution: String::new(), answer: "1959".into() };
+        let mut flights = vec![Flight { step: 0, row: 0, version: None, problem, members: vec![member] }];
+        trainer.sample_flights(&mut flights, &weights, 1).unwrap();
+        let Member { tokens, versions, .. } = &flights[0].members[0];
+        assert!(trainer.vocab.decode(tokens).starts_with("[34*57]1938 "));
+        assert!(versions[..9] == [0; 9] && versions[9..].iter().all(|version| *version == 1));
+        assert!(versions.len() == tokens.len() && tokens.len() > 12);
     }
 
     #[test]

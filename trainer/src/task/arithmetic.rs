@@ -135,7 +135,7 @@ impl Arithmetic {
         let space = 10_u64.pow(self.operation.width(digits));
         // Odd and not a multiple of 5, hence coprime to the size of the space: every problem is visited once.
         let stride = (0x9e37_79b9_7f4a_7c13 % space) | 1;
-        let stride = if stride % 5 == 0 { stride + 2 } else { stride };
+        let stride = if stride.is_multiple_of(5) { stride + 2 } else { stride };
         let mut at = 0;
         let mut problems = Vec::new();
         for _ in 0..space {

@@ -47,6 +47,8 @@ const TAIL: &str = "
 `[34*57]1938 [1938+21]1959 #1959`, where the calculator writes `1938 ` and `1959 `. One seed, 512 held-out \
 problems,
 2026-11-26; 135 s of CPU time on an AMD EPYC. 2.1 calls of a response in the first step and in the last.
+With turns (`--task calculator:1 --recipe mars --steps 20 --warm-updates 5`) 56.9 % become 90.0 % of 130 \
+problems.
 
 | RL step | 0 | 10 | 20 | 30 | 40 | 50 | 60 |
 |---|---|---|---|---|---|---|---|

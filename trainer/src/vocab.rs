@@ -25,18 +25,15 @@ impl Vocab {
         self.chars.len() + 1
     }
 
+    /// The token of a character, if it has one.
+    pub fn token(&self, c: char) -> Option<u32> {
+        self.chars.binary_search(&c).ok().map(|at| at as u32 + 1)
+    }
+
     /// Encodes text, without an end token.
     pub fn encode(&self, text: &str) -> Result<Vec<u32>> {
-        text.chars()
-            .map(|c| {
-                let at = self
-                    .chars
-                    .binary_search(&c)
-                    .ok()
-                    .with_context(|| format!("character {c:?} is not in the vocabulary"))?;
-                Ok(at as u32 + 1)
-            })
-            .collect()
+        let token = |c| self.token(c).with_context(|| format!("character {c:?} is not in the vocabulary"));
+        text.chars().map(token).collect()
     }
 
     /// Decodes tokens up to the first end token.

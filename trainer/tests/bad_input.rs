@@ -60,6 +60,19 @@ fn train_refuses() {
     for (arguments, expected) in [
         (&["train", "--task", "sorting"][..], &["unknown task 'sorting'"][..]),
         (&["train", "--task", "kuhn:3"], &["unknown task 'kuhn:3'", "jsonl:PATH, kuhn or tictactoe"]),
+        (&["train", "--task", "calculator:7"], &["task 'calculator:7'", "7 digits: expected 1 to 6"]),
+        (
+            &["train", "--task", "calculator:two"],
+            &["task 'calculator:two'", "'two' is not a number of digits"],
+        ),
+        (
+            &["train", "--task", "calculator:1", "--recipe", "ui_s1"],
+            &["ui_s1", "nothing judges the working of a response to this task"],
+        ),
+        (
+            &["train", "--task", "calculator:1", "--measure-blame"],
+            &["--measure-blame with --task calculator:1", "expected addition or multiplication"],
+        ),
         (&["train", "--task", "kuhn", "--prompts", "5"], &["--prompts is 5", "even"]),
         (&["train", "--task", "kuhn", "--async", "sync"], &["--async with --task kuhn"]),
         (&["train", "--task", "kuhn", "--recipe", "mssr"], &["mssr", "`tracked_value`", "result of a game"]),
@@ -150,6 +163,10 @@ fn train_refuses() {
         (
             &["train", "--sampler", "scope", "--task", "jsonl:good.jsonl"],
             &["--sampler scope with --task jsonl:good.jsonl", "expected addition or multiplication"],
+        ),
+        (
+            &["train", "--sampler", "latr", "--task", "calculator:1"],
+            &["latr with --task calculator:1", "without a tool"],
         ),
         (&["train", "--sampler", "latr", "--async", "sync"], &["--async with --sampler latr"]),
         (&["train", "--sampler", "latr", "--routing", "r3"], &["--routing with --sampler latr"]),

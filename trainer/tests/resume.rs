@@ -25,17 +25,26 @@ fn result(folder: &Path) -> [Vec<u8>; 2] {
 
 #[test]
 fn killed_and_resumed_runs_end_with_the_same_bits() {
+    kill_and_resume(SIZES);
+}
+
+#[test]
+fn killed_and_resumed_runs_with_a_tool_end_with_the_same_bits() {
+    kill_and_resume(&SIZES.replace("addition", "calculator"));
+}
+
+fn kill_and_resume(sizes: &str) {
     let root = tempfile::tempdir().unwrap();
     let unbroken = root.path().join("unbroken");
     let start = std::time::Instant::now();
-    assert!(lockstep(SIZES, &[("--out", &unbroken)]).status().unwrap().success());
+    assert!(lockstep(sizes, &[("--out", &unbroken)]).status().unwrap().success());
     let whole = start.elapsed();
     let expected = result(&unbroken);
     assert_eq!(String::from_utf8_lossy(&expected[1]).lines().count(), 10);
 
     // A different number of threads gives the same bits.
     let one = root.path().join("one-thread");
-    assert!(lockstep(&format!("{SIZES} --threads 1"), &[("--out", &one)]).status().unwrap().success());
+    assert!(lockstep(&format!("{sizes} --threads 1"), &[("--out", &one)]).status().unwrap().success());
     assert_eq!(result(&one), expected, "one thread");
 
     // Killed repeatedly until it completes, with delays that hit every part of the run.
@@ -48,7 +57,7 @@ fn killed_and_resumed_runs_end_with_the_same_bits() {
             let mut child = if has_checkpoint {
                 lockstep("", &[("--resume", &folder)]).spawn().unwrap()
             } else {
-                lockstep(SIZES, &[("--out", &folder)]).spawn().unwrap()
+                lockstep(sizes, &[("--out", &folder)]).spawn().unwrap()
             };
             // Delays grow with each attempt, so that the test ends on a machine of any speed.
             std::thread::sleep(whole * share / 100 + whole * attempt / 20 + Duration::from_millis(5));

@@ -145,6 +145,11 @@ fn plots(game: bool, warm: &[&WarmRecord], rl: &[&RlRecord]) -> Result<Vec<Strin
         let loss = Series::Line { name: "value loss", color: BLUE, points: critic, dots: false };
         plot("Critic", "mean loss of a token's value").figure(x, &[loss])
     });
+    let calls: Vec<_> = rl.iter().filter_map(|r| Some((r.step as f64, r.calls?))).collect();
+    let calls = (!calls.is_empty()).then(|| {
+        let mean = Series::Line { name: "mean", color: BLUE, points: calls, dots: false };
+        plot("Calls of the tool", "calls of a response").figure(x, &[mean])
+    });
     let clean: Vec<_> = rl.iter().filter_map(|r| Some((r.step as f64, r.clean_reward?))).collect();
     let clean = (!clean.is_empty()).then_some(Series::Line {
         name: "before flips",
@@ -227,6 +232,7 @@ fn plots(game: bool, warm: &[&WarmRecord], rl: &[&RlRecord]) -> Result<Vec<Strin
         },
     ];
     plots.extend(critic.transpose()?);
+    plots.extend(calls.transpose()?);
     Ok(plots)
 }
 

@@ -1,7 +1,8 @@
 //! Verifiable tasks: problems with a prompt, a worked solution for the warm start, and a final answer that
 //! can be checked.
 
-mod columns;
+mod arithmetic;
+mod calculator;
 mod game;
 mod jsonl;
 mod tictactoe;
@@ -12,7 +13,7 @@ use std::path::Path;
 use anyhow::{Context, Result, bail};
 use serde::{Deserialize, Serialize};
 
-pub use columns::{Columns, Operation};
+pub use arithmetic::{Arithmetic, Operation};
 pub use game::Game;
 pub use jsonl::{JsonlTask, parse_jsonl};
 
@@ -47,8 +48,8 @@ impl Problem {
 
 /// A source of problems, with a fixed split into a training part and a held-out part that share no prompt.
 pub enum Task {
-    /// Column-by-column arithmetic.
-    Columns(Columns),
+    /// Arithmetic, worked column by column or with a calculator.
+    Arithmetic(Arithmetic),
     /// Problems read from a file.
     Jsonl(JsonlTask),
     /// A game of the policy against itself. It has no held-out part: every game can be played.
@@ -63,13 +64,15 @@ pub enum Kind {
     Arithmetic,
     /// Only the answer can be judged.
     Jsonl,
+    /// Only the answer can be judged, and a response has several turns, between which a tool answers.
+    Calculator,
     /// A game: several turns, two roles, rewards on both sides of 0.
     Game,
 }
 
 impl Task {
-    /// Finds a task by its command-line name: `addition[:DIGITS]`, `multiplication[:DIGITS]`, `jsonl:PATH`,
-    /// `kuhn` or `tictactoe`. DIGITS may be a range, `1-3`.
+    /// Finds a task by its command-line name: `addition[:DIGITS]`, `multiplication[:DIGITS]`,
+    /// `calculator[:DIGITS]`, `jsonl:PATH`, `kuhn` or `tictactoe`. DIGITS may be a range, `1-3`.
     pub fn named(name: &str) -> Result<Self> {
         if let Some(game) = Game::named(name) {
             return Ok(Self::Game(game));
@@ -81,25 +84,26 @@ impl Task {
             }
             ("addition", _) => Operation::Addition,
             ("multiplication", _) => Operation::Multiplication,
+            ("calculator", _) => Operation::Calculator,
             _ => bail!(
-                "unknown task '{name}': expected addition[:DIGITS], multiplication[:DIGITS], jsonl:PATH, \
-                 kuhn or tictactoe, with DIGITS as in 2 or 1-3"
+                "unknown task '{name}': expected addition[:DIGITS], multiplication[:DIGITS], \
+                 calculator[:DIGITS], jsonl:PATH, kuhn or tictactoe, with DIGITS as in 2 or 1-3"
             ),
         };
         let number = |text: &str| -> Result<u32> {
             text.parse().with_context(|| format!("task '{name}': '{text}' is not a number of digits"))
         };
         let digits = match rest.map(|text| text.split_once('-').unwrap_or((text, text))) {
-            None => [columns::DEFAULT_DIGITS; 2],
+            None => [arithmetic::DEFAULT_DIGITS; 2],
             Some((least, most)) => [number(least)?, number(most)?],
         };
-        Ok(Self::Columns(Columns::new(operation, digits).with_context(|| format!("task '{name}'"))?))
+        Ok(Self::Arithmetic(Arithmetic::new(operation, digits).with_context(|| format!("task '{name}'"))?))
     }
 
     /// A training problem, determined by the random numbers that `below(n)` (a number in `0..n`) returns.
     pub fn training(&self, below: &mut dyn FnMut(u64) -> u64) -> Problem {
         match self {
-            Self::Columns(task) => task.training(below),
+            Self::Arithmetic(task) => task.training(below),
             Self::Jsonl(task) => task.training(below),
             Self::Game(game) => {
                 let role = below(2) as usize;
@@ -112,7 +116,7 @@ impl Task {
     /// At most `n` distinct held-out problems, always the same ones.
     pub fn held_out(&self, n: usize) -> Vec<Problem> {
         match self {
-            Self::Columns(task) => task.held_out(n),
+            Self::Arithmetic(task) => task.held_out(n),
             Self::Jsonl(task) => task.held_out(n),
             Self::Game(_) => Vec::new(),
         }
@@ -121,16 +125,16 @@ impl Task {
     /// Every character that a prompt or a solution may contain.
     pub fn alphabet(&self) -> Vec<char> {
         match self {
-            Self::Columns(task) => task.alphabet(),
+            Self::Arithmetic(task) => task.alphabet(),
             Self::Jsonl(task) => task.alphabet(),
             Self::Game(game) => game.alphabet(),
         }
     }
 
-    /// The longest prompt and the longest solution, in characters.
+    /// The longest prompt and the longest response, in characters.
     pub fn longest(&self) -> (usize, usize) {
         match self {
-            Self::Columns(task) => task.longest(),
+            Self::Arithmetic(task) => task.longest(),
             Self::Jsonl(task) => task.longest(),
             Self::Game(game) => game.longest(),
         }
@@ -147,10 +151,31 @@ impl Task {
     /// What it can give to a recipe.
     pub fn kind(&self) -> Kind {
         match self {
-            Self::Columns(_) => Kind::Arithmetic,
+            Self::Arithmetic(task) if task.has_calculator() => Kind::Calculator,
+            Self::Arithmetic(_) => Kind::Arithmetic,
             Self::Jsonl(_) => Kind::Jsonl,
             Self::Game(_) => Kind::Game,
         }
+    }
+
+    /// Which tokens of a response the policy chose, where a response has several turns; the others are
+    /// observations, `loss_mask` 0.
+    pub fn own(&self, problem: &Problem, response: &str, tokens: usize) -> Option<Vec<bool>> {
+        match self {
+            Self::Game(game) => Some(game.own(Game::role(&problem.prompt), response, tokens).collect()),
+            Self::Arithmetic(task) if task.has_calculator() => Some(calculator::own(response, tokens)),
+            _ => None,
+        }
+    }
+
+    /// The next character after a prompt and a part of a response if the environment writes it.
+    pub fn told(&self, text: &str) -> Option<char> {
+        if self.kind() == Kind::Calculator { calculator::told(text) } else { None }
+    }
+
+    /// Number of calls that a response makes, if there is a tool.
+    pub fn calls(&self, response: &str) -> Option<usize> {
+        (self.kind() == Kind::Calculator).then(|| calculator::calls(response))
     }
 
     /// The game, if it is one.
@@ -209,6 +234,9 @@ mod tests {
             "addition:99",
             "addition:3-1",
             "addition:1-",
+            "calculator:0",
+            "calculator:7",
+            "calculator:1-7",
             "kuhn:3",
         ] {
             let error = Task::named(bad).err().map(|e| format!("{e:#}")).unwrap_or_default();

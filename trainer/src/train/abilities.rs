@@ -16,7 +16,7 @@ const BY_KL: &str = "dppo_topk_kl";
 
 /// The kinds of tasks that suit a recipe; if there are none, what no task can give, with the reasons.
 pub fn suits(recipe: &Recipe) -> Result<Vec<Kind>, String> {
-    let kinds = [Kind::Arithmetic, Kind::Jsonl, Kind::Game];
+    let kinds = [Kind::Arithmetic, Kind::Jsonl, Kind::Calculator, Kind::Game];
     let suits: Vec<Kind> =
         kinds.into_iter().filter(|kind| lacking(recipe, *kind, false).is_empty()).collect();
     if suits.is_empty() { Err(lacking(recipe, Kind::Arithmetic, false).join("; ")) } else { Ok(suits) }
@@ -30,12 +30,29 @@ The table is what `lockstep list --tasks` prints; a test fails when it is out of
 trains every
 recipe for three steps. *arithmetic*: `addition[:DIGITS]` and `multiplication[:DIGITS]`, whose working can \
 be judged step
-by step; *jsonl*: `jsonl:PATH`; *games*: `kuhn` and `tictactoe`, played by the policy in both roles; \
-*any*: all of these.
+by step; *jsonl*: `jsonl:PATH`; *calculator*: `calculator[:DIGITS]`, whose responses call a tool (below); \
+*games*: `kuhn`
+and `tictactoe`, played by the policy in both roles; *any*: all of these.
 Duties: what the loop does for the recipe beside the two calls (`lockstep explain NAME`).
 
 | recipe | tasks | duties |
 |---|---|---|
+";
+
+/// The text below it.
+const TAIL: &str = "
+## The calculator
+
+`lockstep train --task calculator:2 --steps 60 --warm-updates 4`: problems such as `34*57+21=`, worked as
+`[34*57]1938 [1938+21]1959 #1959`, where the calculator writes `1938 ` and `1959 `. One seed, 512 held-out \
+problems,
+2026-11-26; 135 s of CPU time on an AMD EPYC. 2.1 calls of a response in the first step and in the last.
+With turns (`--task calculator:1 --recipe mars --steps 20 --warm-updates 5`) 56.9 % become 90.0 % of 130 \
+problems.
+
+| RL step | 0 | 10 | 20 | 30 | 40 | 50 | 60 |
+|---|---|---|---|---|---|---|---|
+| held-out pass@1, % | 41.0 | 58.0 | 70.7 | 80.3 | 85.9 | 90.2 | 90.6 |
 ";
 
 /// The table of docs/training.md.
@@ -46,17 +63,18 @@ pub fn tasks_markdown() -> Result<String> {
         let name = |kind: &Kind| match kind {
             Kind::Arithmetic => "arithmetic",
             Kind::Jsonl => "jsonl",
+            Kind::Calculator => "calculator",
             Kind::Game => "games",
         };
         let tasks = match suits(&recipe) {
-            Ok(kinds) if kinds.len() == 3 => "any".to_owned(),
+            Ok(kinds) if kinds.len() == 4 => "any".to_owned(),
             Ok(kinds) => kinds.iter().map(name).collect::<Vec<_>>().join(", "),
             Err(lacking) => format!("none: {lacking}"),
         };
         let duties: Vec<&str> = recipe.duties().into_iter().map(Duty::name).collect();
         writeln!(page, "| `{}` | {tasks} | {} |", entry.name, duties.join(", "))?;
     }
-    Ok(page)
+    Ok(page + TAIL)
 }
 
 /// Checks that the trainer can run a recipe.
@@ -122,6 +140,9 @@ fn lacking(recipe: &Recipe, kind: Kind, routing: bool) -> Vec<String> {
     lacking
 }
 
+/// Why there are no steps, and in a task without turns of its own no turns.
+const UNJUDGED: &str = "nothing judges the working of a response to this task, only its answer";
+
 /// Why a column is unavailable, if it is.
 fn missing(recipe: &Recipe, column: Column, kind: Kind) -> Option<&'static str> {
     match column {
@@ -148,13 +169,11 @@ fn missing(recipe: &Recipe, column: Column, kind: Kind) -> Option<&'static str> 
         | Column::cu_step_tokens
         | Column::step_rewards
         | Column::step_matches
-        | Column::cu_turns
-        | Column::turn_rewards
-        | Column::turn_roles
-            if kind == Kind::Jsonl =>
+            if kind != Kind::Arithmetic =>
         {
-            Some("nothing judges the working of a response to this task, only its answer")
+            Some(UNJUDGED)
         }
+        Column::cu_turns | Column::turn_rewards | Column::turn_roles if kind == Kind::Jsonl => Some(UNJUDGED),
         _ => None,
     }
 }

@@ -29,9 +29,9 @@ pub struct TrainArgs {
     /// The task.
     #[arg(
         long,
-        help = "The task: addition[:DIGITS], multiplication[:DIGITS], jsonl:PATH, or the games kuhn \
-                and tictactoe; DIGITS is a number, or a range from which each problem draws: 1-3 [default: \
-                addition]"
+        help = "The task: addition[:DIGITS], multiplication[:DIGITS], calculator[:DIGITS], jsonl:PATH, or \
+                the games kuhn and tictactoe; DIGITS is a number, or a range from which each problem draws: \
+                1-3 [default: addition]"
     )]
     pub task: Option<String>,
     /// Seed of all randomness [default: 1]

@@ -181,9 +181,7 @@ impl Trainer {
         if reads.contains(Column::seed) {
             out.seed = Some(vec![self.recipe_seed(step, 0)]);
         }
-        if let Some(game) = self.task.game() {
-            self.game_columns(state, game, groups, &mut out);
-        }
+        self.turn_columns(state, groups, &mut out);
         if reads.contains(Column::token_rewards) {
             let mut rewards = vec![0.0; tokens as usize];
             let batch = out.batch()?;

@@ -3,7 +3,6 @@
 //! mean reward would be 0.)
 
 use anyhow::Result;
-use lockstep::{Column, RolloutsBuf};
 
 use super::group::{Group, Response};
 use super::state::State;
@@ -79,7 +78,8 @@ impl Trainer {
         let deals: Vec<[Problem; 2]> =
             problems.chunks_exact(2).map(|pair| [pair[0].clone(), pair[1].clone()]).collect();
         let engine = self.engine(weights)?;
-        let played = self.play_by(&engine, game, &deals, |asked, _, _| greedy(&engine, asked, 1))?;
+        let played =
+            self.play_by(&engine, game, &deals, |asked, _, _| greedy(&engine, asked, 1, &|_| None))?;
         Ok(played.into_iter().flatten().collect())
     }
 
@@ -134,38 +134,6 @@ impl Trainer {
         }
         Ok(episodes)
     }
-
-    /// The columns of games: which tokens a role chose, the turns, and the roles. A turn is what a role sees
-    /// of the other one and then its own move; the last turn goes on to the end and has the reward.
-    pub(super) fn game_columns(&self, state: &State, game: Game, groups: &[Group], out: &mut RolloutsBuf) {
-        let (mut mask, mut cu_turns) = (Vec::new(), vec![0]);
-        let (mut rewards, mut turn_roles, mut roles) = (Vec::new(), Vec::new(), Vec::new());
-        for group in groups {
-            let role = Game::role(&group.problem.prompt);
-            for response in &group.responses {
-                let start = mask.len();
-                mask.extend(game.own(role, &self.vocab.decode(&response.tokens), response.tokens.len()));
-                let mut ends: Vec<usize> = (start..mask.len()).filter(|t| mask[*t]).map(|t| t + 1).collect();
-                ends.pop();
-                ends.push(mask.len());
-                rewards.extend(ends.iter().map(|end| if *end == mask.len() { response.reward } else { 0.0 }));
-                turn_roles.extend(ends.iter().map(|_| role as u32));
-                cu_turns.extend(ends.iter().map(|end| *end as u32));
-                roles.push(role as u32);
-            }
-        }
-        out.loss_mask = Some(mask.into_iter().map(u8::from).collect());
-        let reads = self.algorithm.reads(None);
-        if reads.contains(Column::roles) {
-            let values = &state.memory.role_values;
-            out.roles = Some(roles);
-            out.role_values = Some(if values.is_empty() { vec![0.0; 2] } else { values.clone() });
-        }
-        if reads.contains(Column::cu_turns) {
-            (out.cu_turns, out.turn_rewards, out.turn_roles) =
-                (Some(cu_turns), Some(rewards), Some(turn_roles));
-        }
-    }
 }
 
 #[cfg(test)]
@@ -210,31 +178,5 @@ mod tests {
             }
             assert_ne!(groups[0].responses, groups[2].responses);
         }
-    }
-
-    /// K against Q: pass, bet, call; then an end in place of the second player's move.
-    #[test]
-    fn the_columns_by_hand() {
-        let trainer = trainer("kuhn", "mars");
-        let response = |moves: &str, reward| {
-            let mut tokens = trainer.vocab.encode(moves).unwrap();
-            tokens.push(END);
-            let logp = vec![-0.5; tokens.len()];
-            Response::new(Sampled { response: tokens, logp, routed: None }, reward)
-        };
-        let group = |row, prompt: &str, sign: f32| Group {
-            row,
-            problem: Problem { prompt: prompt.into(), solution: "pp".into(), answer: "KQ".into() },
-            responses: vec![response("pbb", sign * 2.0), response("p", sign * 2.0)],
-            baseline: 0.0,
-        };
-        let mut out = RolloutsBuf::default();
-        let state = State::new(trainer.config());
-        trainer.game_columns(&state, Game::Kuhn, &[group(0, "1K", 1.0), group(1, "2Q", -1.0)], &mut out);
-        assert_eq!(out.loss_mask.unwrap(), [1, 0, 1, 0, 1, 0, 0, 1, 0, 0, 0, 1]);
-        assert_eq!(out.cu_turns.unwrap(), [0, 1, 4, 6, 10, 12]);
-        assert_eq!(out.turn_rewards.unwrap(), [0.0, 2.0, 2.0, -2.0, -2.0]);
-        assert_eq!(out.turn_roles.unwrap(), [0, 0, 0, 1, 1]);
-        assert_eq!(out.roles, None, "mars reads the roles of turns alone");
     }
 }

@@ -18,6 +18,7 @@ mod sampling;
 mod screen;
 mod state;
 mod trainer;
+mod turns;
 
 pub use abilities::{suits, tasks_markdown};
 pub use args::TrainArgs;

@@ -63,8 +63,11 @@ pub struct RlRecord {
     pub clean_reward: Option<f64>,
     /// Fraction of groups whose rewards are all equal; most recipes learn nothing from them.
     pub constant_groups: f64,
-    /// Mean number of tokens per response.
+    /// Mean number of tokens per response, observations included.
     pub response_tokens: f64,
+    /// Mean number of calls of a tool per response, failed ones included, if there is a tool.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub calls: Option<f64>,
     /// Learning rate.
     pub rate: f64,
     /// Mean gradient norm before clipping.
@@ -259,7 +262,7 @@ mod tests {
     #[test]
     fn what_is_not_asked_for_is_not_written() {
         let text = serde_json::to_string(&RlRecord::default()).unwrap();
-        for absent in ["value_loss", "rollouts", "sampler", "engine", "routing"] {
+        for absent in ["calls", "value_loss", "rollouts", "sampler", "engine", "routing"] {
             assert!(!text.contains(absent), "{text}");
         }
     }

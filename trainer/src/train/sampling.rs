@@ -11,7 +11,7 @@ use super::sampler::Sampler;
 use super::state::State;
 use super::trainer::{Trainer, mean};
 use crate::model::{Model, Weights};
-use crate::policy::{Sampled, greedy, sample};
+use crate::policy::{Sampled, greedy, sample_up_to};
 use crate::random::{Phase, Stream};
 use crate::task::Problem;
 
@@ -44,6 +44,11 @@ impl Trainer {
         self.task.longest().1 + 1
     }
 
+    /// The task's environment: see [`crate::policy::Environment`].
+    pub(super) fn environment(&self, read: &[u32]) -> Option<u32> {
+        self.vocab.token(self.task.told(&self.vocab.decode(read))?)
+    }
+
     /// Samples a response to each problem; the first uses the random stream of row `first`.
     pub(super) fn rollouts(
         &self,
@@ -54,7 +59,9 @@ impl Trainer {
         first: u64,
     ) -> Result<Vec<Sampled>> {
         let stream = |row| Stream::new(self.config().seed, phase, step, first + row);
-        sample(&self.engine(weights)?, &self.prompts(problems)?, self.limit(), stream)
+        let limits = vec![self.limit(); problems.len()];
+        let environment = |read: &[u32]| self.environment(read);
+        sample_up_to(&self.engine(weights)?, &self.prompts(problems)?, &limits, &environment, stream)
     }
 
     /// The engine's greedy response to each problem.
@@ -62,7 +69,8 @@ impl Trainer {
         if let Some(game) = self.task.game() {
             return self.play_greedily(weights, game, problems);
         }
-        greedy(&self.engine(weights)?, &self.prompts(problems)?, self.limit())
+        let environment = |read: &[u32]| self.environment(read);
+        greedy(&self.engine(weights)?, &self.prompts(problems)?, self.limit(), &environment)
     }
 
     pub(super) fn rewards(&self, problems: &[&Problem], sampled: &[Sampled]) -> Vec<f32> {
@@ -93,6 +101,7 @@ impl Trainer {
         let (mut kept, mut alike) = (Vec::new(), Vec::new());
         let (mut rewards, mut clean, mut constant, mut tokens, mut asked) = (Vec::new(), Vec::new(), 0, 0, 0);
         let mut record = RlRecord::default();
+        let mut calls = None;
         for round in 0..MAX_ROUNDS {
             let groups = match &self.config().asynchronous {
                 Some(settings) => self.deliver(state, settings, step)?,
@@ -107,6 +116,8 @@ impl Trainer {
             let responses = || groups.iter().flat_map(|group| &group.responses);
             rewards.extend(responses().map(|response| f64::from(response.reward)));
             tokens += responses().map(|response| response.tokens.len()).sum::<usize>();
+            let called = |response: &Response| self.task.calls(&self.vocab.decode(&response.tokens));
+            calls = responses().filter_map(called).fold(calls, |sum, more| Some(sum.unwrap_or(0) + more));
             constant += groups.iter().filter(|group| group.is_constant()).count();
             asked += groups.len();
             let packed = self.pack(state, &groups, Some(Call::Advantages))?;
@@ -130,6 +141,7 @@ impl Trainer {
             reward: mean(rewards.iter().copied()),
             clean_reward: (rl.flip_rewards > 0.0).then(|| mean(clean.iter().copied())),
             response_tokens: tokens as f64 / rewards.len() as f64,
+            calls: calls.map(|calls| calls as f64 / rewards.len() as f64),
             constant_groups: constant as f64 / asked as f64,
             rollouts: self
                 .pool

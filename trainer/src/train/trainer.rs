@@ -125,14 +125,26 @@ impl Trainer {
         let mut record = WarmRecord { step: state.progress.warm_steps + 1, ..WarmRecord::default() };
         for i in 0..warm.updates {
             let update = state.progress.warm_steps * warm.updates + i;
-            let batch = (0..warm.batch as u64).map(|row| {
+            let (mut batch, mut learnt) = (Vec::new(), Vec::new());
+            for row in 0..warm.batch as u64 {
                 let problem = self.training_problem(Phase::WarmProblems, update, row);
-                Ok(Sequence { prompt: self.vocab.encode(&problem.prompt)?, response: self.worked(&problem)? })
-            });
+                let response = self.worked(&problem)?;
+                // Not what a tool says. The other player's moves in a game are those of the same policy.
+                let own = match self.task.game() {
+                    Some(_) => None,
+                    None => self.task.own(&problem, &problem.solution, response.len()),
+                };
+                learnt.extend(own.unwrap_or(vec![true; response.len()]));
+                batch.push(Sequence { prompt: self.vocab.encode(&problem.prompt)?, response });
+            }
             let model = self.model(&state.weights, true)?;
-            let pass = Pass::new(&model, &batch.collect::<Result<Vec<_>>>()?)?;
-            record.loss = -mean(pass.logp.iter().map(|&x| f64::from(x)));
-            let grads = pass.gradients(&vec![-1.0 / pass.logp.len() as f32; pass.logp.len()])?;
+            let pass = Pass::new(&model, &batch)?;
+            let logp = pass.logp.iter().zip(&learnt).filter(|(_, learnt)| **learnt);
+            let logp: Vec<f64> = logp.map(|(logp, _)| f64::from(*logp)).collect();
+            let each = -1.0 / logp.len() as f32;
+            record.loss = -mean(logp.into_iter());
+            let of_loss: Vec<f32> = learnt.iter().map(|learnt| if *learnt { each } else { 0.0 }).collect();
+            let grads = pass.gradients(&of_loss)?;
             state.adam.update(&self.config.adam, self.config.warm_rate(update), &mut state.weights, &grads);
             tick(i + 1);
         }

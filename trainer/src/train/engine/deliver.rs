@@ -163,7 +163,8 @@ impl Trainer {
             (0..skip).for_each(|_| _ = stream.unit());
             stream
         };
-        let sampled = sample_up_to(&self.engine(weights)?, &asked, &limits, stream)?;
+        let environment = |read: &[u32]| self.environment(read);
+        let sampled = sample_up_to(&self.engine(weights)?, &asked, &limits, &environment, stream)?;
         for ((member, sampled), asked) in open.into_iter().zip(sampled).zip(&asked) {
             member.routed = match (&member.routed, sampled.routed) {
                 // The last token that was kept goes through the new policy, to sample the next one.
@@ -217,9 +218,9 @@ mod tests {
 
     const R3: Option<Routing> = Some(Routing { mode: Mode::R3, balance: 0.0 });
 
-    fn trainer(settings: Asynchronous, routing: Option<Routing>) -> Trainer {
-        let task = Task::named("addition:2").unwrap();
-        let mut config = Config::new("addition:2", &task, "grpo").unwrap();
+    fn trainer(name: &str, settings: Asynchronous, routing: Option<Routing>) -> Trainer {
+        let task = Task::named(name).unwrap();
+        let mut config = Config::new(name, &task, "grpo").unwrap();
         (config.model.layers, config.model.width, config.model.hidden, config.model.experts) = (1, 16, 8, 2);
         (config.rl.prompts, config.rl.group) = (6, 3);
         (config.asynchronous, config.routing) = (Some(settings), routing);
@@ -240,7 +241,7 @@ mod tests {
         routing: Option<Routing>,
         steps: u64,
     ) -> (Trainer, State, Vec<Vec<Group>>) {
-        let trainer = trainer(settings, routing);
+        let trainer = trainer("addition:2", settings, routing);
         let mut state = State::new(trainer.config());
         let mut step = |step| {
             state.weights = weights(&trainer, step);
@@ -283,6 +284,23 @@ mod tests {
             }
             assert!(stitched >= 5, "{schedule:?}: {stitched}");
         }
+    }
+
+    /// New weights arrive in the middle of a result.
+    #[test]
+    fn a_tool_finishes_what_it_writes() {
+        let trainer = trainer("calculator:2", Asynchronous::new(Schedule::Areal), None);
+        let State { weights, .. } = State::new(trainer.config());
+        let mut member = Member::new(0.0, 1.0);
+        member.tokens = trainer.vocab.encode("[34*57]19").unwrap();
+        (member.logp, member.versions) = (vec![-1.0; 9], vec![0; 9]);
+        let problem = Problem { prompt: "34*57+21=".into(), solution: String::new(), answer: "1959".into() };
+        let mut flights = vec![Flight { step: 0, row: 0, version: None, problem, members: vec![member] }];
+        trainer.sample_flights(&mut flights, &weights, 1).unwrap();
+        let Member { tokens, versions, .. } = &flights[0].members[0];
+        assert!(trainer.vocab.decode(tokens).starts_with("[34*57]1938 "));
+        assert!(versions[..9] == [0; 9] && versions[9..].iter().all(|version| *version == 1));
+        assert!(versions.len() == tokens.len() && tokens.len() > 12);
     }
 
     #[test]

@@ -4,7 +4,8 @@
 //! **Time.** The unit is the time that one token of an ordinary response takes while the engine has room. A
 //! token of rollout r takes s_r units, s_r = exp(σ·z) with z normal: long-tailed, median 1. `slots` responses
 //! fit at once (those of `--prompts` groups); with n > slots, each is n / slots times slower. A step of the
-//! trainer takes `train_time` units. New weights and continued prefixes cost nothing.
+//! trainer takes `train_time` units. New weights and continued prefixes cost nothing. What a tool writes
+//! takes its tokens' time.
 //!
 //! **Weights.** A response in flight when new weights arrive keeps its tokens and goes on with the new
 //! policy: every token has the version that sampled it. A rollout whose first token falls more than

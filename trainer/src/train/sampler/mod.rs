@@ -66,8 +66,15 @@ impl Sampler {
 
     /// Why it cannot sample responses to a task of this kind, if it cannot.
     pub(super) fn lacks(self, kind: Kind) -> Option<&'static str> {
-        ([Self::Arrol, Self::Scope].contains(&self) && kind != Kind::Arithmetic)
-            .then_some("expected addition or multiplication, whose working can be judged")
+        match self {
+            Self::Arrol | Self::Scope if kind != Kind::Arithmetic => {
+                Some("expected addition or multiplication, whose working can be judged")
+            }
+            Self::Latr if kind == Kind::Calculator => {
+                Some("expected a task without a tool: a tree has no place for what another one writes")
+            }
+            _ => None,
+        }
     }
 }
 

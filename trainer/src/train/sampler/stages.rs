@@ -145,7 +145,7 @@ impl Trainer {
             (0..skip).for_each(|_| _ = stream.unit());
             stream
         };
-        let sampled = sample_up_to(engine, &asked, &limits, stream)?;
+        let sampled = sample_up_to(engine, &asked, &limits, &|_| None, stream)?;
         let mut tokens = 0;
         for ((_, _, own), more) in open.into_iter().zip(sampled) {
             tokens += more.response.len() as u64;

@@ -1,10 +1,11 @@
-//! Multi-digit arithmetic worked column by column, from the last digit to the first, then the answer after a
-//! `#`: `347+285=` is answered by `7+5=12 4+8+1=13 3+2+1=6 #632`, and `347*6=` by
-//! `7*6=42 4*6+4=28 3*6+2=20 #2082`.
+//! Multi-digit arithmetic, with the answer after a `#`. Sums and products are worked column by column, from
+//! the last digit to the first: `347+285=` is answered by `7+5=12 4+8+1=13 3+2+1=6 #632`, and `347*6=` by
+//! `7*6=42 4*6+4=28 3*6+2=20 #2082`. With a calculator ([`super::calculator`]) two numbers are multiplied and
+//! a third one is added: `34*57+21=` is answered by `[34*57]1938 [1938+21]1959 #1959`.
 
 use anyhow::{Result, ensure};
 
-use super::{Problem, hash};
+use super::{Problem, calculator, hash};
 
 /// Digits of the long operands if the task's name does not give them.
 pub(super) const DEFAULT_DIGITS: u32 = 3;
@@ -12,28 +13,43 @@ pub(super) const DEFAULT_DIGITS: u32 = 3;
 /// One problem in this many is held out.
 const HELD_OUT_SHARE: u64 = 8;
 
-/// The operation on the two numbers.
+/// What is to be computed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Operation {
     /// Adds two numbers with the same number of digits.
     Addition,
     /// Multiplies a long number by one digit, digit by digit.
     Multiplication,
+    /// Multiplies two numbers and adds a third one, all with the same number of digits, with a calculator.
+    Calculator,
+}
+
+impl Operation {
+    /// The number of digits in a problem whose numbers have `digits` digits.
+    fn width(self, digits: u32) -> u32 {
+        match self {
+            Self::Addition => 2 * digits,
+            Self::Multiplication => digits + 1,
+            Self::Calculator => 3 * digits,
+        }
+    }
 }
 
 /// An arithmetic task: an operation and the number of digits, of `least` to `most` with equal probability.
 #[derive(Clone, Copy, Debug)]
-pub struct Columns {
+pub struct Arithmetic {
     operation: Operation,
     least: u32,
     most: u32,
 }
 
-impl Columns {
-    /// Creates a task with numbers of 1 to 9 digits, so that a u64 can count all problems of one width.
+impl Arithmetic {
+    /// Creates a task with numbers of 1 to 9 digits, with a calculator 1 to 6, so that a u64 can count all
+    /// problems of one width.
     pub fn new(operation: Operation, [least, most]: [u32; 2]) -> Result<Self> {
+        let largest = if operation == Operation::Calculator { 6 } else { 9 };
         for digits in [least, most] {
-            ensure!((1..=9).contains(&digits), "{digits} digits: expected 1 to 9");
+            ensure!((1..=largest).contains(&digits), "{digits} digits: expected 1 to {largest}");
         }
         ensure!(least <= most, "{least} to {most} digits: expected the smaller number first");
         Ok(Self { operation, least, most })
@@ -45,6 +61,7 @@ impl Columns {
         match self.operation {
             Operation::Addition => Self::addition(digits, a, below(span)),
             Operation::Multiplication => Self::multiplication(digits, a, below(10)),
+            Operation::Calculator => Self::calculation(digits, a, below(span), below(span)),
         }
     }
 
@@ -69,6 +86,13 @@ impl Columns {
             format!("{line}={value}")
         });
         Self::problem(format!("{a:0w$}*{b}=", w = digits as usize), solution, a * b)
+    }
+
+    fn calculation(digits: u32, a: u64, b: u64, c: u64) -> Problem {
+        let w = digits as usize;
+        let calls = [format!("[{a:0w$}*{b:0w$}]"), format!("[{}+{c:0w$}]", a * b)];
+        let working = calls.iter().map(|call| call.clone() + &calculator::answer(call)).collect();
+        Self::problem(format!("{a:0w$}*{b:0w$}+{c:0w$}="), working, a * b + c)
     }
 
     /// One step of working for every digit of `a`.
@@ -108,11 +132,10 @@ impl Columns {
 
     /// Held-out problems of one number of digits, enumerated in a fixed scattered order.
     fn held_out_of(&self, digits: u32, n: usize) -> Vec<Problem> {
-        let width = if self.operation == Operation::Addition { 2 * digits } else { digits + 1 };
-        let space = 10_u64.pow(width);
+        let space = 10_u64.pow(self.operation.width(digits));
         // Odd and not a multiple of 5, hence coprime to the size of the space: every problem is visited once.
         let stride = (0x9e37_79b9_7f4a_7c13 % space) | 1;
-        let stride = if stride % 5 == 0 { stride + 2 } else { stride };
+        let stride = if stride.is_multiple_of(5) { stride + 2 } else { stride };
         let mut at = 0;
         let mut problems = Vec::new();
         for _ in 0..space {
@@ -135,17 +158,32 @@ impl Columns {
 
     /// See [`super::Task::alphabet`].
     pub fn alphabet(&self) -> Vec<char> {
-        " #+=0123456789".chars().chain((self.operation == Operation::Multiplication).then_some('*')).collect()
+        let more = match self.operation {
+            Operation::Addition => "",
+            Operation::Multiplication => "*",
+            Operation::Calculator => calculator::ALPHABET,
+        };
+        " #+=0123456789".chars().chain(more.chars()).collect()
     }
 
-    /// See [`super::Task::longest`].
+    /// See [`super::Task::longest`]. With a calculator there is room for one more call than is needed.
     pub fn longest(&self) -> (usize, usize) {
         let nines = 10_u64.pow(self.most) - 1;
-        let longest = match self.operation {
-            Operation::Addition => Self::addition(self.most, nines, nines),
-            Operation::Multiplication => Self::multiplication(self.most, nines, 9),
+        let (longest, more) = match self.operation {
+            Operation::Addition => (Self::addition(self.most, nines, nines), 0),
+            Operation::Multiplication => (Self::multiplication(self.most, nines, 9), 0),
+            Operation::Calculator => {
+                let longest = Self::calculation(self.most, nines, nines, nines);
+                let more = longest.solution.split_inclusive(' ').map(str::len).max().unwrap_or(0);
+                (longest, more)
+            }
         };
-        (longest.prompt.len(), longest.solution.len())
+        (longest.prompt.len(), longest.solution.len() + more)
+    }
+
+    /// Whether its problems are solved with a calculator.
+    pub fn has_calculator(&self) -> bool {
+        self.operation == Operation::Calculator
     }
 }
 
@@ -156,22 +194,34 @@ mod tests {
 
     #[test]
     fn hand_worked_sums_and_products() {
-        let p = Columns::addition(3, 347, 285);
+        let p = Arithmetic::addition(3, 347, 285);
         assert_eq!(
             (p.prompt.as_str(), p.solution.as_str(), p.answer.as_str()),
             ("347+285=", "7+5=12 4+8+1=13 3+2+1=6 #632", "632")
         );
-        assert_eq!(Columns::addition(3, 7, 5).prompt, "007+005=");
-        let p = Columns::multiplication(3, 347, 6);
+        assert_eq!(Arithmetic::addition(3, 7, 5).prompt, "007+005=");
+        let p = Arithmetic::multiplication(3, 347, 6);
         assert_eq!(
             (p.prompt.as_str(), p.solution.as_str(), p.answer.as_str()),
             ("347*6=", "7*6=42 4*6+4=28 3*6+2=20 #2082", "2082")
+        );
+        let p = Arithmetic::calculation(2, 34, 57, 6);
+        assert_eq!(
+            (p.prompt.as_str(), p.solution.as_str(), p.answer.as_str()),
+            ("34*57+06=", "[34*57]1938 [1938+06]1944 #1944", "1944")
         );
     }
 
     #[test]
     fn the_smallest_and_the_largest_spaces_have_both_sides() {
-        for name in ["addition:1", "multiplication:1", "addition:9", "multiplication:9"] {
+        for name in [
+            "addition:1",
+            "multiplication:1",
+            "calculator:1",
+            "addition:9",
+            "multiplication:9",
+            "calculator:6",
+        ] {
             let task = Task::named(name).unwrap();
             let held_out = task.held_out(5);
             assert_eq!(held_out.len(), 5, "{name}");
@@ -186,7 +236,9 @@ mod tests {
 
     #[test]
     fn the_two_sides_share_nothing_and_never_change() {
-        for name in ["addition:2", "addition", "multiplication", "addition:1-3"] {
+        for name in
+            ["addition:2", "addition", "multiplication", "calculator", "addition:1-3", "calculator:1-2"]
+        {
             let task = Task::named(name).unwrap();
             let held_out = task.held_out(200);
             assert_eq!(held_out.len(), 200);

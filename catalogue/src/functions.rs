@@ -159,7 +159,7 @@ const SCHEDULES: &[(&str, &str, &str, Confidence)] = &[
     ("schedule::april_order", "APRIL: oldest start version first", "2509.18521", OfficialCode),
     ("schedules::stale_queue", "stale-synchronous queue, Pangu-style: nothing too old, nothing thrown away",
         "2505.22375", OurReading),
-    ("schedules::contrast", "Sol-RL: the best and the worst of many cheap rollouts", "2604.06916", Recalled),
+    ("schedules::contrast", "Sol-RL: the best and the worst of many cheap rollouts", "2604.06916", Paper),
     ("schedules::entropy_law", "R = -a e^H + b: fit, forecast, ceiling at H = 0", "2505.22617", Paper),
     ("schedules::traac", "TRAAC: difficulty from the pass rate, length reward, compression", "2510.01581",
         OfficialCode),

@@ -1,5 +1,5 @@
-//! Sol-RL's contrastive subset: of many cheap rollouts of a prompt, the best and the worst are generated again
-//! in full precision, and only those are learnt from.
+//! Sol-RL's contrastive subset: of many cheap rollouts of a prompt, the best and the worst are generated
+//! again in full precision, and only those are learnt from.
 //!
 //! **Formula** (2604.06916, project page and its summaries; docs/maths/schedules.md): sort a prompt's n
 //! rollouts, sampled in low precision, by their proxy rewards; take the K best and the K worst. The paper

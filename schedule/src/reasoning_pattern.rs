@@ -80,8 +80,8 @@ pub fn phrases(text: &str, keys: &[&str]) -> u32 {
     keys.iter().filter(occurs).count() as u32
 }
 
-/// Computes the share of repeated n-grams of a response: the distinct ones that occur at least twice, over all
-/// of them, repetitions included.
+/// Computes the share of repeated n-grams of a response: the distinct ones that occur at least twice, over
+/// all of them, repetitions included.
 ///
 /// Errors: n-grams of length 0; an `order` of another length than `words`.
 pub fn repetition<T: Ord>(words: &[T], n: usize, order: &mut [u32]) -> Result<f64, Error> {

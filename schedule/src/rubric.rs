@@ -3,7 +3,7 @@
 //! **Formula** (RuscaRL 2508.16949, official code; docs/maths/rewards.md):
 //!
 //! ```text
-//! reward   = Σ points of the criteria that are met/Σ positive points                     at most 1; no lower bound
+//! reward   = Σ points of the criteria that are met/Σ positive points      at most 1; no lower bound
 //! scaffold of member i of n in step t of T: the share of the criteria that its prompt shows
 //!          share = (n − 1 − i)/(n − 1) · 1/(1 + e^(k·(x − x₀))),   x = t/(T − 1)        k 125, x₀ 0.2
 //!          shown = round(share·criteria), halves to even, at random
@@ -104,8 +104,8 @@ pub fn saturate(score: f64, knee: f64) -> Result<f64, Error> {
     Ok(if score <= knee { score } else { knee + room * (1.0 - num::exp64(-(score - knee) / room)) })
 }
 
-/// Rubric Anchors' reward (our reading): 0 if a critical criterion scores below `pass`, else the weighted mean
-/// of the saturated scores.
+/// Rubric Anchors' reward (our reading): 0 if a critical criterion scores below `pass`, else the weighted
+/// mean of the saturated scores.
 ///
 /// Errors: no criterion; lengths that disagree; a score outside 0..=1 (index); a weight that is negative or
 /// not finite (index); weights whose sum is not positive and finite; a knee or pass mark outside 0..=1.

@@ -1,8 +1,8 @@
 //! A stale-synchronous queue between rollout and trainer, in the manner of Pangu Embedded (our reading).
 //!
-//! **Formula** (2505.22375, abstract: "stale synchronous parallelism with prioritized data queues"; the bound is
-//! that of Ho et al. 2013, the rest is ours; docs/maths/schedules.md). With batches of B groups and a bound of s
-//! versions:
+//! **Formula** (2505.22375, abstract: "stale synchronous parallelism with prioritized data queues"; the bound
+//! is that of Ho et al. 2013, the rest is ours; docs/maths/schedules.md). With batches of B groups and a
+//! bound of s versions:
 //!
 //! ```text
 //! room     = (s + 1)·B − groups begun and not yet learnt from                rollout waits at 0

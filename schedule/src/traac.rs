@@ -1,4 +1,5 @@
-//! TRAAC: the difficulty of a prompt from its pass rate, and the length reward and compression that go with it.
+//! TRAAC: the difficulty of a prompt from its pass rate, and the length reward and compression that go with
+//! it.
 //!
 //! **Formula** (2510.01581, official code; docs/maths/rewards.md), with lengths in tokens:
 //!

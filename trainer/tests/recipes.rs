@@ -139,7 +139,11 @@ fn what_is_carried_survives_a_checkpoint() {
     let folder = tempfile::tempdir().unwrap();
     let at = folder.path();
     let names = ["spiral", "rapo_replay", "mssr", "v0_5", "remix_full", "vcpo_full", "ppo_critic"];
-    let engines = ["dapo_full --async april", "rapo_replay --async areal --train-time 20 --staleness 2"];
+    let engines = [
+        "dapo_full --async april",
+        "rapo_replay --async areal --train-time 20 --staleness 2",
+        "grpo --async ssp --length-reward 0.25",
+    ];
     let games = ["spiral --task kuhn", "mars --task kuhn"];
     let pools = ["vade", "gdro", "dars"].map(|select| format!("grpo --pool 12 --select {select}"));
     let pools = pools.iter().map(|pool| &**pool);

@@ -92,18 +92,6 @@ pub(super) fn wilson(count: usize, of: usize) -> [f64; 2] {
     [-1.0, 1.0].map(|sign| ((middle + sign * half) / (1.0 + z * z / n)).clamp(0.0, 1.0))
 }
 
-/// R² of the least-squares line of `y` over `x`; none where one of them does not vary.
-pub(super) fn r_squared(x: &[f64], y: &[f64]) -> Option<f64> {
-    let n = x.len() as f64;
-    let mean = |values: &[f64]| values.iter().sum::<f64>() / n;
-    let (mx, my) = (mean(x), mean(y));
-    let dot = |a: &[f64], ma: f64, b: &[f64], mb: f64| -> f64 {
-        a.iter().zip(b).map(|(a, b)| (a - ma) * (b - mb)).sum()
-    };
-    let (xy, xx, yy) = (dot(x, mx, y, my), dot(x, mx, x, mx), dot(y, my, y, my));
-    (xx > 0.0 && yy > 0.0).then(|| xy * xy / (xx * yy))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -161,13 +149,5 @@ mod tests {
             near(found[0], expected[0], 5e-5);
             near(found[1], expected[1], 5e-5);
         }
-    }
-
-    #[test]
-    fn a_line_fits_itself() {
-        near(r_squared(&[1.0, 2.0, 4.0], &[5.0, 3.0, -1.0]).unwrap(), 1.0, 1e-12);
-        // Corners of a square: no line.
-        near(r_squared(&[0.0, 0.0, 1.0, 1.0], &[0.0, 1.0, 0.0, 1.0]).unwrap(), 0.0, 1e-12);
-        assert_eq!(r_squared(&[1.0, 1.0], &[1.0, 2.0]), None);
     }
 }

@@ -4,7 +4,7 @@
 use std::fmt::Write;
 
 use anyhow::{Result, bail, ensure};
-use lockstep::recipe::{AdvantageEstimator, Duty, ShapingChoice, entries};
+use lockstep::recipe::{AdvantageEstimator, Duty, ShapingChoice, TimeChoice, entries};
 use lockstep::{Column, Recipe};
 
 use crate::config::Config;
@@ -80,6 +80,20 @@ pub(super) fn check(recipe: &Recipe, config: &Config, task: &Task) -> Result<()>
     ensure!(
         flips == 0.0 || FLIPPED.into_iter().any(reads),
         "--flip-rewards is {flips}, but the recipe {} reads no reward of a response",
+        recipe.name
+    );
+    let lengths = config.rl.length_reward;
+    ensure!(
+        lengths == 0.0 || recipe.needs().iter().any(|need| need.column == Column::rewards),
+        "--length-reward is {lengths}, but the recipe {} reads no reward of a response",
+        recipe.name
+    );
+    let binary =
+        matches!(recipe.reward.shaping, Some(ShapingChoice::Signs { .. } | ShapingChoice::Fapo { .. }))
+            || matches!(recipe.advantage.over_time, Some(TimeChoice::SignedReturn { .. }));
+    ensure!(
+        lengths == 0.0 || !binary,
+        "--length-reward is {lengths}, but the recipe {} expects the rewards 0 and 1",
         recipe.name
     );
     let select = config.pool.unwrap_or_default().select;

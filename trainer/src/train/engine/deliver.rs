@@ -30,25 +30,26 @@ impl Trainer {
         step: u64,
     ) -> Result<Vec<Group>> {
         let wanted = self.config().rl.prompts;
-        if state.engine.flights.iter().any(|flight| flight.version != Some(step)) {
-            state.engine.stop();
+        if settings.queue(wanted).is_none() {
+            if state.engine.flights.iter().any(|flight| flight.version != Some(step)) {
+                state.engine.stop();
+            }
+            if let Some(versions) = settings.staleness {
+                // The bound is finite and at least 0, so that there is no error.
+                let admits = |version| matches!(roll_admits(version, step, versions.into()), Ok(true));
+                state.engine.throw_away(admits);
+            }
         }
-        if let Some(versions) = settings.staleness {
-            // The bound is finite and at least 0, so that there is no error.
-            let admits = |version| matches!(roll_admits(version, step, versions.into()), Ok(true));
-            state.engine.throw_away(admits);
-        }
-        loop {
+        let mut flights = loop {
             self.begin(state, settings, step, step)?;
-            if state.engine.done.len() >= wanted {
-                break;
+            if let Some(flights) = state.engine.take(settings, step, wanted)? {
+                break flights;
             }
             state.engine.advance(self.slots(), f64::INFINITY);
-        }
+        };
         if settings.schedule == Schedule::April {
             state.engine.stop();
         }
-        let mut flights: Vec<Flight> = state.engine.done.drain(..wanted).collect();
         // In the order in which they were begun: what is learnt from first must not be what is short.
         flights.sort_unstable_by_key(|flight| (flight.step, flight.row));
         let asked: Vec<&Problem> =
@@ -82,7 +83,7 @@ impl Trainer {
         settings: &Asynchronous,
         step: u64,
     ) -> Result<()> {
-        if settings.schedule != Schedule::Areal {
+        if !settings.schedule.overlaps() {
             state.engine.sleep(settings.train_time);
             return Ok(());
         }
@@ -115,6 +116,13 @@ impl Trainer {
                 };
                 let accepted = areal.recovered(batches) + done as u64;
                 areal.capacity(step, running as u64, accepted).max(0) as u32
+            }
+            Schedule::Ssp => {
+                // A batch that is being learnt from still counts.
+                let learnt = (batches - step) * u64::from(wanted);
+                let queue = settings.queue(wanted as usize).context("a schedule without its queue")?;
+                let room = queue.room(running as u64 + done as u64 + learnt);
+                room.min(u64::from(wanted).saturating_sub(running as u64)) as u32
             }
         };
         let size = self.group_size();
@@ -268,9 +276,11 @@ mod tests {
         }
     }
 
+    /// The queue throws nothing away: it waits.
     #[test]
     fn nothing_is_older_than_the_bound() {
-        for (schedule, staleness) in [(Schedule::Areal, 0), (Schedule::Areal, 2), (Schedule::April, 1)] {
+        use Schedule::{April, Areal, Ssp};
+        for (schedule, staleness) in [(Areal, 0), (Areal, 2), (April, 1), (Ssp, 0), (Ssp, 2)] {
             let settings = Asynchronous {
                 staleness: Some(staleness),
                 train_time: 20.0,
@@ -283,37 +293,68 @@ mod tests {
             };
             let oldest = (0..).zip(&steps).map(age).max().unwrap();
             assert_eq!(oldest, u64::from(staleness), "{schedule:?}");
-            assert_eq!(state.engine.thrown > 0, staleness > 0, "{schedule:?} {staleness}");
+            assert_eq!(state.engine.thrown > 0, staleness > 0 && schedule != Ssp, "{schedule:?} {staleness}");
         }
+    }
+
+    /// A queued response has one policy, that of the step in which it began; each group comes once.
+    #[test]
+    fn a_queued_response_has_one_policy() {
+        let settings = Asynchronous { train_time: 20.0, ..Asynchronous::new(Schedule::Ssp) };
+        let (trainer, _, steps) = delivered(settings, 6);
+        let (mut behind, mut seen) = (0, Vec::new());
+        for (step, groups) in (0..).zip(&steps) {
+            assert_eq!(groups.len(), 6);
+            for (group, response) in responses(groups) {
+                let version = response.versions[0];
+                assert!(response.versions.iter().all(|own| *own == version) && version <= step);
+                behind += usize::from(version < step);
+                let prompt = trainer.vocab.encode(&group.problem.prompt).unwrap();
+                let sequence = [Sequence { prompt, response: response.tokens.clone() }];
+                let policy = round_to_bf16(&weights(&trainer, version));
+                let logp = log_probs(&trainer.config().model, &policy, &sequence).unwrap();
+                let near = |(engine, own): (&f32, &f32)| (engine - own).abs() < 1e-4;
+                assert!(response.logp.iter().zip(&logp).all(near), "step {step}");
+                seen.push((version, group.row));
+            }
+        }
+        assert!(behind >= 5, "{behind}");
+        seen.dedup();
+        let handed = seen.len();
+        seen.sort_unstable();
+        seen.dedup();
+        assert_eq!((handed, seen.len()), (36, 36));
     }
 
     /// What is under way is in the checkpoint, with every bit.
     #[test]
     fn the_engine_survives_a_checkpoint() {
-        let settings = Asynchronous::new(Schedule::Areal);
-        let (trainer, mut state, _) = delivered(settings, 3);
-        assert!(!state.engine.flights.is_empty());
-        let bytes = state.to_bytes(trainer.config()).unwrap();
-        let (_, mut again) = State::from_bytes(&bytes).unwrap();
-        assert_eq!(again, state);
-        for step in 3..5 {
-            for state in [&mut state, &mut again] {
-                state.weights = weights(&trainer, step);
+        for schedule in [Schedule::Areal, Schedule::Ssp] {
+            let settings = Asynchronous::new(schedule);
+            let (trainer, mut state, _) = delivered(settings, 3);
+            assert!(!state.engine.flights.is_empty());
+            let bytes = state.to_bytes(trainer.config()).unwrap();
+            let (_, mut again) = State::from_bytes(&bytes).unwrap();
+            assert_eq!(again, state);
+            for step in 3..5 {
+                for state in [&mut state, &mut again] {
+                    state.weights = weights(&trainer, step);
+                }
+                let groups = trainer.deliver(&mut state, &settings, step).unwrap();
+                assert_eq!(trainer.deliver(&mut again, &settings, step).unwrap(), groups);
             }
-            let groups = trainer.deliver(&mut state, &settings, step).unwrap();
-            assert_eq!(trainer.deliver(&mut again, &settings, step).unwrap(), groups);
         }
     }
 
-    /// A fuller engine wastes less: AReaL's and APRIL's schedules hand over more tokens in the same time, the
-    /// more so the longer the tail.
+    /// A fuller engine wastes less: the other schedules hand over more tokens in the same time than the one
+    /// that waits, the more so the longer the tail.
     #[test]
     fn overlapping_and_stopping_pay() {
         let rate = |schedule, tail| {
             let (_, state, _) = delivered(Asynchronous { tail, ..Asynchronous::new(schedule) }, 8);
             state.engine.tokens as f64 / state.engine.clock
         };
-        for schedule in [Schedule::April, Schedule::Areal] {
+        for schedule in [Schedule::April, Schedule::Areal, Schedule::Ssp] {
             let gain = |tail| rate(schedule, tail) / rate(Schedule::Sync, tail);
             assert!(gain(1.5) > gain(0.5) && gain(1.5) > 1.2, "{schedule:?} {} {}", gain(1.5), gain(0.5));
         }

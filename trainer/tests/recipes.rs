@@ -186,5 +186,10 @@ fn the_synchronous_schedule_changes_nothing() {
         let rollouts: Vec<_> = (0..3).map(|_| trainer.rl_step(&mut state, drop).unwrap().rollouts).collect();
         (rollouts, state.weights, state.adam)
     };
-    assert!(run("") == run("--async sync --tail 2"));
+    let without = run("");
+    assert!(without == run("--async sync --tail 2"));
+    assert!(
+        without == run("--async ssp --staleness 0 --tail 2"),
+        "a queue without slack waits for each batch"
+    );
 }

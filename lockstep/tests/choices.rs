@@ -302,6 +302,23 @@ fn an_entropy_bonus_may_be_of_the_kept_tokens() {
 }
 
 #[test]
+fn an_entropy_bonus_may_be_of_positive_samples() {
+    let toml = "extends = \"trl_grpo\"\nentropy = { coef = 0.5, of = \"positive\" }\n";
+    // One response of four has a positive advantage and a live token: (0.5 + 1 + 0.25)/3, over all four.
+    let bonus = loss(toml).entropy.unwrap();
+    near(bonus.entropy, 1.75 / 12.0, "the mean over all responses");
+    near(bonus.loss, -0.5 * 1.75 / 12.0, "of the loss");
+    let own = -0.5_f32 / 12.0;
+    assert_eq!(bonus.coef, [own, own, own, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0]);
+    // Advantages of tokens: of the second and the ninth; the seventh is masked, the third is 0.
+    let credit = Credit::per_token(vec![-1.0, 2.0, 0.0, -1.0, -0.5, -1.0, 3.0, -2.0, 0.25, 1.0]);
+    let tokens = toml.replace("\" }", "\", aggregation = { mode = \"token-mean\" } }");
+    let bonus = loss_of(&tokens, &rollouts(), &credit).entropy.unwrap();
+    assert_eq!((bonus.entropy, bonus.loss), (0.3125, -0.15625));
+    assert_eq!(bonus.coef, [0.0, -0.0625, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, -0.0625, 0.0]);
+}
+
+#[test]
 fn ties_at_torchs_quantile_are_kept() {
     let top = |top: f64, rule: &str| {
         let toml = format!("extends = \"trl\"\nmask = {{ top_entropy = {top}, quantile = \"{rule}\" }}\n");

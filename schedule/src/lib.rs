@@ -26,6 +26,8 @@
 //! | ReMix's historical data and reincarnation | [`remix`] |
 //! | RoRecomp-style batches (our reading) | [`rorecomp`] |
 //! | SCOPE-style salvage (our reading) | [`scope`] |
+//! | Sol-RL's contrastive subset | [`contrast`] |
+//! | stale-synchronous queue, Pangu-style (our reading) | [`stale_queue`] |
 //! | staleness: AReaL, verl, ROLL | [`staleness`] |
 //! | Swarm SAPO | [`swarm`] |
 //! | VADE-style selection (our reading) | [`vade`] |
@@ -35,12 +37,16 @@
 //! | rules over a batch, a group or a step | here |
 //! |---|---|
 //! | adaptive KL controller | [`kl_control`] |
+//! | entropy law, R = −a·e^H + b | [`entropy_law`] |
 //! | FAPO's and MarsRL's judges, BRPO's reference | [`judge`] |
 //! | MSSR's tracked values | [`mssr`] |
 //! | PF-PPO-style weights (our reading) | [`filtration`] |
 //! | RAPO: replay of successes; step rewards, factor of a batch | [`rapo`]; [`rapo_reward`] |
+//! | reasoning pattern reward, calibration of noisy rewards | [`reasoning_pattern`] |
 //! | returns by the sign of the outcome | [`signed_return`] |
 //! | robust baselines | [`robust_baseline`] |
+//! | RuscaRL's rubrics and scaffold; Rubric Anchors (our reading) | [`rubric`] |
+//! | TRAAC's difficulty and length reward | [`traac`] |
 //! | weights by length and difficulty (ROLL) | [`sample_weights`] |
 //! | V0.5-style test of a prior (our reading) | [`trust`] |
 #![no_std]
@@ -50,9 +56,11 @@ pub mod april;
 pub mod arrol;
 pub mod balance;
 pub mod brorl;
+pub mod contrast;
 pub mod dars;
 pub mod dots;
 pub mod dynamic_sampling;
+pub mod entropy_law;
 pub mod fifo;
 pub mod filtration;
 pub mod gdro_bins;
@@ -70,19 +78,23 @@ pub mod ramp;
 pub mod random;
 pub mod rapo;
 pub mod rapo_reward;
+pub mod reasoning_pattern;
 pub mod remix;
 pub mod replay;
 mod require;
 pub mod robust_baseline;
 pub mod rorecomp;
 pub mod rounding;
+pub mod rubric;
 pub mod sample_weights;
 pub mod scope;
 pub mod signed_return;
 pub mod square_root_law;
+pub mod stale_queue;
 pub mod staleness;
 pub mod student_t;
 pub mod swarm;
+pub mod traac;
 pub mod trust;
 pub mod vade;
 pub mod xrpo;

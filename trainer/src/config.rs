@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::adamw::AdamConfig;
-use crate::model::{Manner, Precision, Shape};
+use crate::model::{Manner, PrecisionFlow, Shape};
 use crate::routing::Routing;
 use crate::task::{Game, Task};
 use crate::train::{Asynchronous, Pool, Sampling, Select};
@@ -49,21 +49,9 @@ pub struct Config {
     /// Routing through Lockstep's router, recorded and optionally replayed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub routing: Option<Routing>,
-    /// The precision that the policy is rounded to for sampling.
-    #[serde(default = "engine_precision", skip_serializing_if = "is_engine_precision")]
-    pub rollout_precision: Precision,
-    /// The precision of the trainer's forward pass.
-    #[serde(default, skip_serializing_if = "is_default")]
-    pub train_precision: Precision,
-}
-
-/// The engine's precision where none is given.
-fn engine_precision() -> Precision {
-    Precision::Bf16Weights
-}
-
-fn is_engine_precision(precision: &Precision) -> bool {
-    *precision == engine_precision()
+    /// The precision of both ends: sampling and training.
+    #[serde(flatten)]
+    pub precision: PrecisionFlow,
 }
 
 fn is_default<T: Default + PartialEq>(value: &T) -> bool {
@@ -105,6 +93,9 @@ pub struct Rl {
     /// Probability with which the verifier's judgement of a response is turned round.
     #[serde(default, skip_serializing_if = "is_default")]
     pub flip_rewards: f32,
+    /// Largest reward of a right response for being short.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub length_reward: f32,
     /// Updates per batch, each on its own share of the prompts.
     pub minibatches: usize,
 }
@@ -163,6 +154,7 @@ impl Config {
                 keep: 64,
                 group: 8,
                 flip_rewards: 0.0,
+                length_reward: 0.0,
                 minibatches: 4,
             },
             measure: Measure { problems: 512, every: 10, blame: false, variance: false },
@@ -170,8 +162,7 @@ impl Config {
             pool: None,
             asynchronous: None,
             routing: None,
-            rollout_precision: engine_precision(),
-            train_precision: Precision::default(),
+            precision: PrecisionFlow::default(),
         })
     }
 
@@ -182,12 +173,12 @@ impl Config {
 
     /// How the trainer runs the model.
     pub fn trainer_manner(&self) -> Manner {
-        Manner { lockstep_router: self.routing.is_some(), precision: self.train_precision }
+        Manner { lockstep_router: self.routing.is_some(), precision: self.precision.train }
     }
 
     /// How the model is run for sampling.
     pub fn engine_manner(&self) -> Manner {
-        Manner { precision: self.rollout_precision, ..self.trainer_manner() }
+        Manner { precision: self.precision.rollout, ..self.trainer_manner() }
     }
 
     /// Checks that the values are valid and consistent with each other.
@@ -226,11 +217,16 @@ impl Config {
         if let Some(engine) = &self.asynchronous {
             engine.check()?;
         }
-        let Rl { prompts, keep, group, minibatches, rate, flip_rewards, .. } = self.rl;
+        let Rl { prompts, keep, group, minibatches, rate, flip_rewards, length_reward, .. } = self.rl;
         if self.game().is_some() {
             ensure!(
                 flip_rewards == 0.0,
                 "--flip-rewards with --task {}: expected a task whose rewards are 0 or 1",
+                self.task
+            );
+            ensure!(
+                length_reward == 0.0,
+                "--length-reward with --task {}: expected a task whose rewards are 0 or 1",
                 self.task
             );
             ensure!(
@@ -260,6 +256,7 @@ impl Config {
         );
         ensure!(rate.is_finite() && rate >= 0.0, "--rate is {rate}: expected a finite number of at least 0");
         ensure!((0.0..=1.0).contains(&flip_rewards), "--flip-rewards is {flip_rewards}: expected 0 to 1");
+        ensure!((0.0..=1.0).contains(&length_reward), "--length-reward is {length_reward}: expected 0 to 1");
         if let Some(pool) = &self.pool {
             pool.check(&self.rl)?;
             ensure!(
@@ -341,6 +338,7 @@ pub fn rows(config: &Config) -> Result<Vec<(String, String)>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::model::Precision;
     use crate::routing::Mode;
 
     /// Checkpoints of runs without replay are byte for byte those written before replay existed, and old ones
@@ -350,7 +348,9 @@ mod tests {
         let task = Task::named("addition:1").unwrap();
         let config = Config::new("addition:1", &task, "grpo").unwrap();
         let text = serde_json::to_string(&config).unwrap();
-        for absent in ["routing", "precision", "pool", "sampl", "flip_rewards", "blame", "variance"] {
+        for absent in
+            ["routing", "precision", "pool", "sampl", "flip_rewards", "length_reward", "blame", "variance"]
+        {
             assert!(!text.contains(absent), "{text}");
         }
         assert_eq!(serde_json::from_str::<Config>(&text).unwrap(), config);
@@ -358,8 +358,7 @@ mod tests {
         assert_eq!(config.engine_manner().precision, Precision::Bf16Weights);
         let mut asked = config.clone();
         asked.routing = Some(Routing { mode: Mode::R3, balance: 0.5 });
-        asked.rollout_precision = Precision::Bf16;
-        asked.train_precision = Precision::Fp8;
+        asked.precision = PrecisionFlow { rollout: Precision::Bf16, train: Precision::Fp8 };
         asked.rl.flip_rewards = 0.4;
         asked.pool = Some(Pool { size: 64, select: Select::Vade });
         let differences = config.differences(&asked).unwrap();
@@ -378,5 +377,10 @@ mod tests {
         assert_eq!(asked.differences(&config).unwrap().len(), 7);
         let text = serde_json::to_string(&asked).unwrap();
         assert_eq!(serde_json::from_str::<Config>(&text).unwrap(), asked);
+        // The names in files are those that they had before both ends were one value.
+        assert!(text.ends_with(r#""rollout_precision":"bf16","train_precision":"fp8"}"#), "{text}");
+        let other = text.replace("train_precision", "training_precision");
+        let error = serde_json::from_str::<Config>(&other).unwrap_err().to_string();
+        assert!(error.contains("training_precision"), "{error}");
     }
 }

@@ -154,6 +154,7 @@ fn what_is_carried_survives_a_checkpoint() {
     let engines = [
         "dapo_full --async april",
         "rapo_replay --async areal --train-time 20 --staleness 2",
+        "grpo --async ssp --length-reward 0.25",
         "minirl --async areal --train-time 20 --routing r3",
     ];
     let turns = [
@@ -234,6 +235,9 @@ fn the_synchronous_schedule_changes_nothing() {
         (rollouts, state.weights, state.adam)
     };
     for task in ["addition:1", "calculator:1"] {
-        assert!(run(task, "") == run(task, "--async sync --tail 2"), "{task}");
+        let without = run(task, "");
+        assert!(without == run(task, "--async sync --tail 2"), "{task}");
+        let queued = run(task, "--async ssp --staleness 0 --tail 2");
+        assert!(without == queued, "{task}: a queue without slack waits for each batch");
     }
 }

@@ -209,7 +209,7 @@ fn steps(routing: Option<Mode>, precision: Precision) -> (Vec<RlRecord>, Option<
     (config.rl.prompts, config.rl.keep, config.rl.group, config.rl.minibatches) = (6, 6, 4, 3);
     (config.rl.rate, config.measure.problems) = (0.02, 4);
     config.routing = routing.map(|mode| Routing { mode, balance: 0.01 });
-    config.rollout_precision = precision;
+    config.precision.rollout = precision;
     config.check().unwrap();
     let trainer = Trainer::new(config, task, "cpu").unwrap();
     let mut state = State::new(trainer.config());

@@ -20,9 +20,9 @@ use crate::oracle::trust_region::{Divergence, TrustRegion};
 use crate::oracle::{key, kl_importance, sequence_weight, top, value_loss};
 use lockstep::Rollouts;
 use lockstep::recipe::{
-    Against, Aggregation, AggregationMode, CountedSequences, CountsOf, EmptySequence, GateChoice, GmpoBounds,
-    GuardChoice, Horizon, KlPlace, KlWeighting, LengthGuard, RatioAdvantage, RatioGradient, RatioLevel,
-    Recipe,
+    Against, Aggregation, AggregationMode, CountedSequences, CountsOf, EmptySequence, EntropyTokens,
+    GateChoice, GmpoBounds, GuardChoice, Horizon, KlPlace, KlWeighting, LengthGuard, RatioAdvantage,
+    RatioGradient, RatioLevel, Recipe,
 };
 
 /// The expected result of [`Recipe::loss`].
@@ -253,8 +253,13 @@ pub fn loss(recipe: &Recipe, rollouts: &Rollouts<'_>, credit: &Credit) -> Loss {
         let (entropy, beta) = (wide(rollouts.entropy), f64::from(choice.coef));
         let mut coef = vec![0.0; entropy.len()];
         let counts = if choice.over == CountsOf::Call { own.map(|n| n as f64) } else { inputs.counts };
-        let weights = self::weights(&choice.aggregation.unwrap_or(recipe.aggregation), &inputs.batch, counts);
-        for i in inputs.live() {
+        // Positive: an advantage above 0, of the token or of its sequence.
+        let advantage = |i: usize| credit.advantage[if credit.per_token { i } else { inputs.of[i] }];
+        let counted = |i: &usize| choice.of != EntropyTokens::Positive || advantage(*i) > 0.0;
+        let live = (0..entropy.len()).map(|i| inputs.batch.live[i] && counted(&i)).collect();
+        let batch = inputs.batch.with(live);
+        let weights = self::weights(&choice.aggregation.unwrap_or(recipe.aggregation), &batch, counts);
+        for i in inputs.live().filter(counted) {
             coef[i] = -beta * weights[inputs.of[i]];
             out.add(&inputs, i, coef[i] * entropy[i], 0.0);
         }

@@ -14,8 +14,8 @@ use crate::oracle::kl::{Kl, KlFormula as Formula};
 use advantage::Estimate;
 use lockstep::Rollouts;
 use lockstep::recipe::{
-    AdvantageEstimator, Denominator, EntropyTokens, KlChoice, KlEstimator, KlPlace, KlRatio, NanReward,
-    QuantileRule, RatioLevel, Recipe, SampleWeights,
+    AdvantageEstimator, CountsOf, Denominator, EntropyTokens, KlChoice, KlEstimator, KlPlace, KlRatio,
+    NanReward, QuantileRule, RatioLevel, Recipe, SampleWeights,
 };
 use std::ops::Range;
 
@@ -49,7 +49,14 @@ pub fn unread(recipe: &Recipe) -> Option<&'static str> {
             "kl.ratio",
         ),
         (recipe.mask.top_entropy.is_some() && recipe.mask.quantile != QuantileRule::Count, "mask.quantile"),
-        (recipe.entropy.is_some_and(|term| term.of != EntropyTokens::Live), "entropy.of"),
+        (
+            recipe.entropy.is_some_and(|term| match term.of {
+                EntropyTokens::Live => false,
+                EntropyTokens::Positive => term.over == CountsOf::Call,
+                EntropyTokens::Kept => true,
+            }),
+            "entropy.of",
+        ),
     ]
     .into_iter()
     .find_map(|(unread, name)| unread.then_some(name))

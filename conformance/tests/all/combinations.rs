@@ -197,6 +197,7 @@ const DIMENSIONS: &[&[Choice]] = &[
     &[
         ("[entropy]\ncoef = 0.01\n", &["entropy"]),
         ("[entropy]\ncoef = 0.01\nover = \"call\"\n", &["entropy"]),
+        ("[entropy]\ncoef = 0.01\nof = \"positive\"\n", &["entropy"]),
         ("[entropy]\ncoef = 0.01\nover = \"call\"\nof = \"kept\"\n", &["entropy"]),
         ("[entropy]\ncoef = 0.01\n[entropy.aggregation]\nmode = \"token-mean\"\n", &["entropy"]),
         (

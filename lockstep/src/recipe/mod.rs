@@ -165,6 +165,7 @@
 //! over = "batch"                   # the counts that divide it: batch (column counts)
 //!                                  # | call (the call's own: TRL)
 //! of = "live"                      # live | kept (only the tokens of mask.top_entropy: TRL)
+//!                                  # | positive (only tokens with A > 0)
 //! # aggregation = { mode = "token-mean" } # its own; omitted: the policy's
 //! [value]                          # omitted: no critic
 //! cliprange_value = 0.5            # omitted: no clipping

@@ -4,22 +4,28 @@ use super::reward::needed;
 use crate::loss::EntropyTerm;
 use crate::ops::aggregate::{aggregate, fold_rows};
 use crate::recipe::{CountsOf, EntropyTokens, Recipe};
-use crate::{Batch, Counts, Device, Error, PolicyOutput, Rollouts};
+use crate::{Advantage, Batch, Counts, Credit, Device, Error, PolicyOutput, Rollouts};
 
 impl Recipe {
-    /// Adds the entropy term, if the recipe has one; `kept` are the tokens that `mask.top_entropy` keeps.
+    /// Adds the entropy term, if the recipe has one; `kept` are the tokens that `mask.top_entropy` keeps, if
+    /// any, and `credit` has the advantages.
     pub(super) fn add_entropy(
         &self,
         device: &Device,
         batch: &Batch<'_>,
-        (rollouts, kept): (&Rollouts<'_>, Option<&[u8]>),
+        (rollouts, kept, credit): (&Rollouts<'_>, Option<&[u8]>, &Credit),
         counts: Counts,
         out: &mut PolicyOutput,
     ) -> Result<Option<EntropyTerm>, Error> {
         let Some(choice) = self.entropy else { return Ok(None) };
         let entropy = needed(rollouts.entropy, "entropy")?;
+        let positive;
         let batch = &match (choice.of, kept) {
             (EntropyTokens::Kept, Some(kept)) => batch.with_mask(kept)?,
+            (EntropyTokens::Positive, _) => {
+                positive = positive_tokens(batch, credit.advantages());
+                batch.with_mask(&positive)?
+            }
             _ => *batch,
         };
         let counts = match choice.over {
@@ -44,4 +50,20 @@ impl Recipe {
         let loss = -(f64::from(choice.coef) * aggregated.value);
         Ok(Some(EntropyTerm { loss, entropy: aggregated.value, coef }))
     }
+}
+
+/// The live tokens whose advantage is positive, `[N]`.
+fn positive_tokens(batch: &Batch<'_>, advantage: Advantage<'_>) -> Vec<u8> {
+    let mut positive = vec![0; batch.tokens()];
+    for sequence in 0..batch.sequences() {
+        let span = batch.cu_seqlens().span(sequence);
+        for i in (span.start..span.end).filter(|i| batch.loss_mask().at(*i)) {
+            let advantage = match advantage {
+                Advantage::PerSequence(of) => of[sequence],
+                Advantage::PerToken(of) => of[i],
+            };
+            positive[i] = u8::from(advantage > 0.0);
+        }
+    }
+    positive
 }

@@ -250,8 +250,8 @@ impl Recipe {
         let of = (rollouts, &input, kept.as_deref());
         self.policy_term(device, &batch, of, counts, &mut out.policy)?;
         self.add_kl_convex(device, &batch, rollouts, counts, &mut out.policy)?;
-        out.entropy =
-            self.add_entropy(device, &batch, (rollouts, kept.as_deref()), counts, &mut out.policy)?;
+        let of = (rollouts, kept.as_deref(), credit);
+        out.entropy = self.add_entropy(device, &batch, of, counts, &mut out.policy)?;
         let value = out.value.take();
         out.value = self.value_loss(device, &batch, (rollouts, credit), counts, outputs.token_loss, value)?;
         if self.metrics.reduction == Reduction::Exact {

@@ -16,7 +16,7 @@ use anyhow::{Context, Result};
 use candle_core::{D, Device, Tensor, Var};
 
 pub use attention::Cache;
-pub use precision::Precision;
+pub use precision::{Precision, PrecisionFlow};
 pub use routes::{LayerRoutes, Routes, router};
 pub use shape::{Shape, Start, Weight, Weights, round_to_bf16};
 

@@ -2,6 +2,7 @@
 //! would round.
 
 use std::borrow::Cow;
+use std::fmt;
 
 use anyhow::Result;
 use candle_core::{CpuStorage, CustomOp1, DType, Layout, Tensor};
@@ -26,6 +27,55 @@ pub enum Precision {
     /// The factors of the linear layers of attention and experts too, to fp8 (e4m3); router and head stay in
     /// bf16
     Fp8,
+}
+
+/// The precision that the policy runs in at both ends of a run, in the manner of Jet-RL (2601.14243): where
+/// they agree, training is on-policy up to the engine's own arithmetic.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct PrecisionFlow {
+    /// The precision that the policy is rounded to for sampling.
+    #[serde(rename = "rollout_precision", skip_serializing_if = "PrecisionFlow::is_default_rollout")]
+    pub rollout: Precision,
+    /// The precision of the trainer's forward pass.
+    #[serde(rename = "train_precision", skip_serializing_if = "PrecisionFlow::is_default_train")]
+    pub train: Precision,
+}
+
+impl Default for PrecisionFlow {
+    fn default() -> Self {
+        Self { rollout: Precision::Bf16Weights, train: Precision::F32 }
+    }
+}
+
+impl PrecisionFlow {
+    /// One precision at both ends.
+    pub fn unified(precision: Precision) -> Self {
+        Self { rollout: precision, train: precision }
+    }
+
+    /// Whether both ends run in the same precision.
+    pub fn agrees(self) -> bool {
+        self.rollout == self.train
+    }
+
+    fn is_default_rollout(precision: &Precision) -> bool {
+        *precision == Self::default().rollout
+    }
+
+    fn is_default_train(precision: &Precision) -> bool {
+        *precision == Self::default().train
+    }
+}
+
+impl fmt::Display for PrecisionFlow {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let [rollout, train] = [self.rollout, self.train].map(Precision::name);
+        match self.agrees() {
+            true => write!(f, "{rollout} at both ends"),
+            false => write!(f, "rollouts {rollout}, training {train}: the ends differ"),
+        }
+    }
 }
 
 /// The weights that fp8 rounds, by the end of their names.
@@ -63,6 +113,16 @@ impl Precision {
     /// The input of a linear layer, one scale for each row: in Jet-RL one for each 128 numbers of a row.
     pub(super) fn input(self, x: &Tensor) -> Result<Tensor> {
         Ok(if self == Self::Fp8 { x.contiguous()?.apply_op1(E4m3)? } else { x.clone() })
+    }
+
+    /// The name used on the command line.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::F32 => "f32",
+            Self::Bf16Weights => "bf16-weights",
+            Self::Bf16 => "bf16",
+            Self::Fp8 => "fp8",
+        }
     }
 
     /// What pass@1 is sampled from in this precision.
@@ -202,5 +262,16 @@ mod tests {
         let fp8 = Precision::Fp8.round(&weights);
         assert_eq!(fp8[0].values, [3.0, bf16]);
         assert_eq!(fp8[1].values, [3.0, 0.101_562_5, 448.0, 0.101_562_5]);
+    }
+
+    #[test]
+    fn the_ends_of_a_run_agree_or_not() {
+        assert_eq!(
+            PrecisionFlow::default().to_string(),
+            "rollouts bf16-weights, training f32: the ends differ"
+        );
+        let fp8 = PrecisionFlow::unified(Precision::Fp8);
+        assert!(fp8.agrees() && !PrecisionFlow::default().agrees());
+        assert_eq!(fp8.to_string(), "fp8 at both ends");
     }
 }

@@ -100,7 +100,7 @@ pub fn html(config: &Config, records: &[Record], seconds: &[f64], running: bool)
             "Held-out pass@1: one sampled response at temperature 1 for each of at most {} problems that are \
              never trained on, from {}.",
             config.measure.problems,
-            config.rollout_precision.policy()
+            config.precision.rollout.policy()
         )?,
     }
     page.push_str(

@@ -1,9 +1,10 @@
 //! What is measured in a run, over its steps and as one number.
 
 use anyhow::{Result, bail};
+use lockstep::schedules::entropy_law::EntropyLaw;
 use serde::{Deserialize, Serialize};
 
-use super::statistics::{correlation, r_squared};
+use super::statistics::correlation;
 use crate::routing::Mismatches;
 use crate::train::RlRecord;
 
@@ -205,7 +206,7 @@ impl Run {
 /// How well mean reward is a line over e^entropy.
 fn entropy_fit(run: &Run) -> Option<f64> {
     let of = |f: fn(&RlRecord) -> f64| run.records.iter().map(f).collect::<Vec<_>>();
-    r_squared(&of(|r| r.entropy.exp()), &of(|r| r.reward))
+    EntropyLaw::fit(&of(|r| r.entropy), &of(|r| r.reward)).ok()?.r_squared
 }
 
 /// How the logarithm of the gradients' variance goes with the effective sample size.

@@ -92,18 +92,8 @@ pub(super) fn wilson(count: usize, of: usize) -> [f64; 2] {
     [-1.0, 1.0].map(|sign| ((middle + sign * half) / (1.0 + z * z / n)).clamp(0.0, 1.0))
 }
 
-/// R² of the least-squares line of `y` over `x`; none where one of them does not vary.
-pub(super) fn r_squared(x: &[f64], y: &[f64]) -> Option<f64> {
-    products(x, y).map(|[xy, xx, yy]| xy * xy / (xx * yy))
-}
-
 /// Pearson's correlation; none where one of the two does not vary.
 pub(super) fn correlation(x: &[f64], y: &[f64]) -> Option<f64> {
-    products(x, y).map(|[xy, xx, yy]| xy / (xx * yy).sqrt())
-}
-
-/// The sums of products of both, of the first and of the second, about their means.
-fn products(x: &[f64], y: &[f64]) -> Option<[f64; 3]> {
     let n = x.len() as f64;
     let mean = |values: &[f64]| values.iter().sum::<f64>() / n;
     let (mx, my) = (mean(x), mean(y));
@@ -111,7 +101,7 @@ fn products(x: &[f64], y: &[f64]) -> Option<[f64; 3]> {
         a.iter().zip(b).map(|(a, b)| (a - ma) * (b - mb)).sum()
     };
     let (xy, xx, yy) = (dot(x, mx, y, my), dot(x, mx, x, mx), dot(y, my, y, my));
-    (xx > 0.0 && yy > 0.0).then_some([xy, xx, yy])
+    (xx > 0.0 && yy > 0.0).then(|| xy / (xx * yy).sqrt())
 }
 
 #[cfg(test)]
@@ -174,11 +164,10 @@ mod tests {
     }
 
     #[test]
-    fn a_line_fits_itself() {
-        near(r_squared(&[1.0, 2.0, 4.0], &[5.0, 3.0, -1.0]).unwrap(), 1.0, 1e-12);
-        // Corners of a square: no line.
-        near(r_squared(&[0.0, 0.0, 1.0, 1.0], &[0.0, 1.0, 0.0, 1.0]).unwrap(), 0.0, 1e-12);
-        assert_eq!(r_squared(&[1.0, 1.0], &[1.0, 2.0]), None);
+    fn a_line_correlates_with_itself() {
         near(correlation(&[1.0, 2.0, 4.0], &[5.0, 3.0, -1.0]).unwrap(), -1.0, 1e-12);
+        // Corners of a square: no line.
+        near(correlation(&[0.0, 0.0, 1.0, 1.0], &[0.0, 1.0, 0.0, 1.0]).unwrap(), 0.0, 1e-12);
+        assert_eq!(correlation(&[1.0, 1.0], &[1.0, 2.0]), None);
     }
 }

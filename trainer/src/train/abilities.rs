@@ -4,7 +4,7 @@
 use std::fmt::Write;
 
 use anyhow::{Result, bail, ensure};
-use lockstep::recipe::{AdvantageEstimator, Duty, ShapingChoice, entries};
+use lockstep::recipe::{AdvantageEstimator, Duty, ShapingChoice, TimeChoice, entries};
 use lockstep::{Column, Recipe};
 
 use crate::config::Config;
@@ -107,6 +107,20 @@ pub(super) fn check(recipe: &Recipe, config: &Config, task: &Task) -> Result<()>
     if let Some((duty, why)) = recipe.duties().into_iter().find_map(|d| Some((d, sampler.excludes(d)?))) {
         bail!("--sampler {} with {}: duty `{}`: {why}", sampler.name(), recipe.name, duty.name());
     }
+    let lengths = config.rl.length_reward;
+    ensure!(
+        lengths == 0.0 || recipe.needs().iter().any(|need| need.column == Column::rewards),
+        "--length-reward is {lengths}, but the recipe {} reads no reward of a response",
+        recipe.name
+    );
+    let binary =
+        matches!(recipe.reward.shaping, Some(ShapingChoice::Signs { .. } | ShapingChoice::Fapo { .. }))
+            || matches!(recipe.advantage.over_time, Some(TimeChoice::SignedReturn { .. }));
+    ensure!(
+        lengths == 0.0 || !binary,
+        "--length-reward is {lengths}, but the recipe {} expects the rewards 0 and 1",
+        recipe.name
+    );
     let select = config.pool.unwrap_or_default().select;
     let excluded = recipe.duties().into_iter().find_map(|duty| Some((duty, select.excludes(duty)?)));
     if let Some((duty, why)) = excluded {

@@ -11,7 +11,7 @@ use super::record::{METRICS, REPORT, TIMINGS};
 use super::sampler::Sampler;
 use super::state::FILE;
 use crate::config::Config;
-use crate::model::Precision;
+use crate::model::{Precision, PrecisionFlow};
 use crate::routing::{Mode, Routing};
 use crate::task::Task;
 
@@ -92,6 +92,10 @@ pub struct TrainArgs {
     /// evaluations stay clean [default: 0]
     #[arg(long, value_name = "P")]
     pub flip_rewards: Option<f32>,
+    /// Adds at most this to the reward of a right response for being short among the right ones of its
+    /// difficulty (TRAAC); TRAAC's own share is 0.25. Evaluations stay clean [default: 0]
+    #[arg(long, value_name = "MOST")]
+    pub length_reward: Option<f32>,
     /// Updates per RL batch [default: 4]
     #[arg(long, help_heading = "Sizes")]
     pub minibatches: Option<usize>,
@@ -141,8 +145,8 @@ pub struct TrainArgs {
     #[arg(long = "async", value_enum, value_name = "SCHEDULE", help_heading = "Engine")]
     #[serde(rename = "async")]
     pub schedule: Option<Schedule>,
-    /// Policy versions that a token may be behind; older rollouts are begun again [default: areal 4, others
-    /// any number]
+    /// Policy versions that a token may be behind; older rollouts are begun again, or with ssp waited for
+    /// [default: areal and ssp 4, others any number]
     #[arg(long, value_name = "VERSIONS", help_heading = "Engine")]
     pub staleness: Option<u32>,
     /// Groups that april has in flight, as a multiple of those that a step takes [default: 1.5]
@@ -157,6 +161,10 @@ pub struct TrainArgs {
     /// The policy whose log-probabilities are the old ones [default: trainer]
     #[arg(long, value_enum, value_name = "POLICY", help_heading = "Engine")]
     pub old: Option<OldPolicy>,
+    /// Precision of both ends, sampling and training (Jet-RL's unified flow) [default: they differ]
+    #[arg(long, value_enum, value_name = "PRECISION", help_heading = "Precision")]
+    #[arg(conflicts_with_all = ["rollout_precision", "train_precision"])]
+    pub precision: Option<Precision>,
     /// Precision that the policy is rounded to for sampling [default: bf16-weights]
     #[arg(long, value_enum, value_name = "PRECISION", help_heading = "Precision")]
     pub rollout_precision: Option<Precision>,
@@ -220,6 +228,7 @@ impl TrainArgs {
         set(&mut config.rl.keep, self.keep);
         set(&mut config.rl.group, self.group);
         set(&mut config.rl.flip_rewards, self.flip_rewards);
+        set(&mut config.rl.length_reward, self.length_reward);
         set(&mut config.rl.minibatches, self.minibatches);
         set(&mut config.warm.max_steps, self.warm_steps);
         set(&mut config.warm.updates, self.warm_updates);
@@ -232,8 +241,9 @@ impl TrainArgs {
         set(&mut config.model.width, self.width);
         set(&mut config.model.experts, self.experts);
         set(&mut config.model.top_k, self.top_k);
-        set(&mut config.rollout_precision, self.rollout_precision);
-        set(&mut config.train_precision, self.train_precision);
+        set(&mut config.precision, self.precision.map(PrecisionFlow::unified));
+        set(&mut config.precision.rollout, self.rollout_precision);
+        set(&mut config.precision.train, self.train_precision);
         if let Some(mode) = self.routing {
             let balance = config.routing.map_or(0.0, |routing| routing.balance);
             config.routing = Some(Routing { mode, balance });

@@ -6,6 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use lockstep::core::num::Soft;
 use lockstep::schedule::{Posterior, rapo};
 use lockstep::schedules::mssr::{ValueTracker, rho};
+use lockstep::schedules::traac::{Difficulty, Lengths};
 use serde::{Deserialize, Serialize};
 
 use super::bits;
@@ -28,6 +29,9 @@ pub struct Memory {
     /// Prompts that are no longer drawn.
     #[serde(skip_serializing_if = "BTreeSet::is_empty")]
     solved: BTreeSet<String>,
+    /// Lengths of the right responses of recent batches, latest first, of each difficulty.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    lengths: Vec<[Vec<u32>; 3]>,
     /// The groups that recent steps learnt from, latest first.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     batches: Vec<Vec<Group>>,
@@ -39,6 +43,9 @@ pub struct Memory {
     #[serde(skip_serializing_if = "History::is_new")]
     pub pool: History,
 }
+
+/// Batches whose right responses a length is compared with (TRAAC).
+const BATCHES: usize = 10;
 
 /// The share of right responses from which a prompt counts as solved.
 const SOLVED: f64 = 0.9;
@@ -111,6 +118,30 @@ impl Memory {
         }
     }
 
+    /// Adds TRAAC's length reward, at most `most`, to right responses: against those of the same difficulty,
+    /// here and in the batches before.
+    ///
+    /// Errors: none for responses that have a token.
+    pub fn reward_lengths(&mut self, groups: &mut [Group], most: f32) -> Result<(), lockstep::Error> {
+        let difficulty = |group: &Group| Difficulty::of(group.right() as f64 / group.responses.len() as f64);
+        let mut batch: [Vec<u32>; 3] = Default::default();
+        for group in &*groups {
+            let right = group.responses.iter().zip(group.passes()).filter(|(_, passed)| *passed);
+            batch[difficulty(group)? as usize].extend(right.map(|(r, _)| r.tokens.len() as u32));
+        }
+        self.lengths.insert(0, batch);
+        self.lengths.truncate(BATCHES);
+        for group in groups {
+            let difficulty = difficulty(group)?;
+            let known = self.lengths.iter().flat_map(|batch| &batch[difficulty as usize]);
+            let Some(lengths) = Lengths::of(&mut known.copied().collect::<Vec<_>>())? else { continue };
+            for response in group.responses.iter_mut().filter(|r| r.reward > rapo::SUCCESS) {
+                response.reward += most * lengths.reward(response.tokens.len() as u32, difficulty) as f32;
+            }
+        }
+        Ok(())
+    }
+
     /// The groups that the step `lag` steps ago learnt from.
     pub fn batch(&self, lag: u32) -> &[Group] {
         (lag as usize).checked_sub(1).and_then(|at| self.batches.get(at)).map_or(&[], |batch| batch)
@@ -144,6 +175,36 @@ mod tests {
             responses: rewards.iter().enumerate().map(response).collect(),
             baseline: 0.3,
         }
+    }
+
+    /// By hand: two of three right is medium, scale 0.75. Lengths 2 and 4 have median 3: linear parts 1 and
+    /// 0, the bonus of 4 is 1/(1 + e^(1/0.3)) = 0.03445. Then 6 and 6 too, median 5: 1/(1 + e^2) = 0.1192.
+    #[test]
+    fn short_right_responses_earn_more() {
+        let of = |lengths: [usize; 3]| {
+            let mut group = group(&[1.0, 1.0, 0.0]);
+            for (response, length) in group.responses.iter_mut().zip(lengths) {
+                response.tokens = vec![1; length];
+            }
+            group
+        };
+        let mut memory = Memory::default();
+        let mut rewarded = |lengths| {
+            let mut groups = [of(lengths)];
+            memory.reward_lengths(&mut groups, 0.5).unwrap();
+            groups[0].rewards()
+        };
+        let near = |found: Vec<f32>, expected: [f32; 3]| {
+            assert!(found.iter().zip(expected).all(|(a, b)| (a - b).abs() < 1e-5), "{found:?} {expected:?}");
+        };
+        near(rewarded([2, 4, 1]), [1.375, 1.0 + 0.375 * 0.034_445_2, 0.0]);
+        let long = 1.0 + 0.375 * 0.119_202_9;
+        near(rewarded([6, 6, 1]), [long, long, 0.0]);
+        (0..20).for_each(|_| _ = rewarded([3, 3, 1]));
+        assert_eq!(memory.lengths.len(), BATCHES);
+        let mut wrong = [group(&[0.0, 0.0])];
+        memory.reward_lengths(&mut wrong, 0.5).unwrap();
+        assert_eq!(wrong[0].rewards(), [0.0, 0.0]);
     }
 
     #[test]

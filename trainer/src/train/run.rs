@@ -130,7 +130,8 @@ impl Run {
         let weights: usize = state.weights.iter().map(|w| w.values.len()).sum();
         screen.line(&format!(
             "task {} · recipe {} · seed {} · folder {}\n\
-             model: {} layers, width {}, {} experts (top {}), {weights} weights · Lockstep on {}{}{}{}{}",
+             model: {} layers, width {}, {} experts (top {}), {weights} weights · Lockstep on {}{}{}{}{}{}\n\
+             precision: {}",
             config.task,
             config.recipe,
             config.seed,
@@ -154,6 +155,11 @@ impl Run {
                 0.0 => String::new(),
                 flips => format!(" · rewards flipped with probability {flips}"),
             },
+            match config.rl.length_reward {
+                0.0 => String::new(),
+                most => format!(" · up to {most} for short right responses"),
+            },
+            config.precision,
         ));
         if state.progress.lines() > 0 {
             screen.line(&format!(

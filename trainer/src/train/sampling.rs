@@ -139,7 +139,8 @@ impl Trainer {
         kept.extend(alike.into_iter().take(missing));
         let record = RlRecord {
             reward: mean(rewards.iter().copied()),
-            clean_reward: (rl.flip_rewards > 0.0).then(|| mean(clean.iter().copied())),
+            clean_reward: (rl.flip_rewards > 0.0 || rl.length_reward > 0.0)
+                .then(|| mean(clean.iter().copied())),
             response_tokens: tokens as f64 / rewards.len() as f64,
             calls: calls.map(|calls| calls as f64 / rewards.len() as f64),
             constant_groups: constant as f64 / asked as f64,
@@ -201,7 +202,7 @@ impl Trainer {
 
     /// Flips rewards if the run asks for that, gives new groups their baselines, and remembers about their
     /// prompts what the recipe asks for. A noisy verifier judges every response of the RL phase, also the
-    /// greedy one.
+    /// greedy one. The reward for short responses comes last: what is remembered is right or wrong.
     fn visit(&self, state: &mut State, mut groups: Vec<Group>, step: u64, round: u32) -> Result<Vec<Group>> {
         let flips = if self.trial { 0.0 } else { self.config().rl.flip_rewards };
         let mut noise = Stream::new(self.config().seed, Phase::Flip, step, round.into());
@@ -235,6 +236,10 @@ impl Trainer {
                 state.memory.replay(group, self.config().seed, step);
             }
         }
+        let most = self.config().rl.length_reward;
+        if most > 0.0 && !self.trial {
+            state.memory.reward_lengths(&mut groups, most)?;
+        }
         Ok(groups)
     }
 }
@@ -263,7 +268,7 @@ fn teaches(rollouts: &RolloutsBuf, credit: &Credit) -> Result<Vec<bool>> {
 mod tests {
     use super::*;
     use crate::config::Config;
-    use crate::model::Precision;
+    use crate::model::{Precision, PrecisionFlow};
     use crate::task::Task;
     use crate::train::{Asynchronous, RlStep, Schedule};
 
@@ -338,7 +343,7 @@ mod tests {
         let gap = |train, rollout| {
             let trainer = trainer("grpo", |config| {
                 (config.rl.prompts, config.model.width, config.model.hidden) = (8, 32, 32);
-                (config.train_precision, config.rollout_precision) = (train, rollout);
+                config.precision = PrecisionFlow { rollout, train };
             });
             let mut state = State::new(trainer.config());
             state.reference = Some(state.weights.clone());

@@ -47,6 +47,8 @@ pub enum EntropyTokens {
     Live,
     /// The tokens that `mask.top_entropy` keeps (TRL).
     Kept,
+    /// The tokens with a positive advantage: those of positive samples (2505.23433; our reading).
+    Positive,
 }
 
 /// The entropy bonus: −coef·H.

@@ -1,9 +1,11 @@
 //! The engine's state: rollouts in flight, and the clock.
 
+use anyhow::Result;
 use lockstep::core::num::exp64;
 use lockstep::schedules::random::{Purpose, Stream};
 use serde::{Deserialize, Serialize};
 
+use super::Asynchronous;
 use crate::routing::Record;
 use crate::task::Problem;
 use crate::train::bits;
@@ -153,6 +155,34 @@ impl Engine {
         self.flights = flights;
         self.done.extend::<Vec<Flight>>(done);
         true
+    }
+
+    /// Takes the groups of a step; none while they are not there.
+    pub(super) fn take(
+        &mut self,
+        settings: &Asynchronous,
+        step: u64,
+        wanted: usize,
+    ) -> Result<Option<Vec<Flight>>> {
+        let Some(queue) = settings.queue(wanted) else {
+            return Ok((self.done.len() >= wanted).then(|| self.done.drain(..wanted).collect()));
+        };
+        let name = |flight: &Flight| (flight.step, flight.row);
+        let running = self.flights.iter().map(|flight| (name(flight), false));
+        let mut waiting: Vec<_> =
+            running.chain(self.done.iter().map(|flight| (name(flight), true))).collect();
+        waiting.sort_unstable();
+        let (begun, complete): (Vec<u64>, Vec<bool>) =
+            waiting.iter().map(|((version, _), done)| (version, done)).unzip();
+        let mut chosen = vec![0; wanted];
+        if !queue.take(step, &begun, &complete, &mut chosen)? {
+            return Ok(None);
+        }
+        let names: Vec<_> = chosen.iter().map(|at| waiting[*at as usize].0).collect();
+        let (taken, done) =
+            std::mem::take(&mut self.done).into_iter().partition(|flight| names.contains(&name(flight)));
+        self.done = done;
+        Ok(Some(taken))
     }
 
     /// Stops what is under way; its tokens so far stay.

@@ -30,25 +30,26 @@ impl Trainer {
         step: u64,
     ) -> Result<Vec<Group>> {
         let wanted = self.config().rl.prompts;
-        if state.engine.flights.iter().any(|flight| flight.version != Some(step)) {
-            state.engine.stop();
+        if settings.queue(wanted).is_none() {
+            if state.engine.flights.iter().any(|flight| flight.version != Some(step)) {
+                state.engine.stop();
+            }
+            if let Some(versions) = settings.staleness {
+                // The bound is finite and at least 0, so that there is no error.
+                let admits = |version| matches!(roll_admits(version, step, versions.into()), Ok(true));
+                state.engine.throw_away(admits);
+            }
         }
-        if let Some(versions) = settings.staleness {
-            // The bound is finite and at least 0, so that there is no error.
-            let admits = |version| matches!(roll_admits(version, step, versions.into()), Ok(true));
-            state.engine.throw_away(admits);
-        }
-        loop {
+        let mut flights = loop {
             self.begin(state, settings, step, step)?;
-            if state.engine.done.len() >= wanted {
-                break;
+            if let Some(flights) = state.engine.take(settings, step, wanted)? {
+                break flights;
             }
             state.engine.advance(self.slots(), f64::INFINITY);
-        }
+        };
         if settings.schedule == Schedule::April {
             state.engine.stop();
         }
-        let mut flights: Vec<Flight> = state.engine.done.drain(..wanted).collect();
         // In the order in which they were begun: what is learnt from first must not be what is short.
         flights.sort_unstable_by_key(|flight| (flight.step, flight.row));
         let asked: Vec<&Problem> =
@@ -82,7 +83,7 @@ impl Trainer {
         settings: &Asynchronous,
         step: u64,
     ) -> Result<()> {
-        if settings.schedule != Schedule::Areal {
+        if !settings.schedule.overlaps() {
             state.engine.sleep(settings.train_time);
             return Ok(());
         }
@@ -115,6 +116,13 @@ impl Trainer {
                 };
                 let accepted = areal.recovered(batches) + done as u64;
                 areal.capacity(step, running as u64, accepted).max(0) as u32
+            }
+            Schedule::Ssp => {
+                // A batch that is being learnt from still counts.
+                let learnt = (batches - step) * u64::from(wanted);
+                let queue = settings.queue(wanted as usize).context("a schedule without its queue")?;
+                let room = queue.room(running as u64 + done as u64 + learnt);
+                room.min(u64::from(wanted).saturating_sub(running as u64)) as u32
             }
         };
         let size = self.group_size();
@@ -208,190 +216,4 @@ impl Trainer {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::config::Config;
-    use crate::model::{Model, round_to_bf16};
-    use crate::policy::{Pass, Sequence, log_probs};
-    use crate::routing::{Mode, Record, Routing};
-    use crate::task::Task;
-
-    const R3: Option<Routing> = Some(Routing { mode: Mode::R3, balance: 0.0 });
-
-    fn trainer(name: &str, settings: Asynchronous, routing: Option<Routing>) -> Trainer {
-        let task = Task::named(name).unwrap();
-        let mut config = Config::new(name, &task, "grpo").unwrap();
-        (config.model.layers, config.model.width, config.model.hidden, config.model.experts) = (1, 16, 8, 2);
-        (config.rl.prompts, config.rl.group) = (6, 3);
-        (config.asynchronous, config.routing) = (Some(settings), routing);
-        if routing.is_some() {
-            (config.model.experts, config.model.top_k) = (4, 1);
-        }
-        Trainer::new(config, task, "cpu").unwrap()
-    }
-
-    /// Policies that have nothing in common: a token's log-probability says which one sampled it.
-    fn weights(trainer: &Trainer, step: u64) -> Weights {
-        trainer.config().model.init(100 + step)
-    }
-
-    /// The groups of each step.
-    fn delivered(
-        settings: Asynchronous,
-        routing: Option<Routing>,
-        steps: u64,
-    ) -> (Trainer, State, Vec<Vec<Group>>) {
-        let trainer = trainer("addition:2", settings, routing);
-        let mut state = State::new(trainer.config());
-        let mut step = |step| {
-            state.weights = weights(&trainer, step);
-            let groups = trainer.deliver(&mut state, &settings, step).unwrap();
-            trainer.meanwhile(&mut state, &settings, step).unwrap();
-            groups
-        };
-        let groups = (0..steps).map(&mut step).collect();
-        (trainer, state, groups)
-    }
-
-    fn responses(groups: &[Group]) -> impl Iterator<Item = (&Group, &Response)> {
-        groups.iter().flat_map(|group| group.responses.iter().map(move |response| (group, response)))
-    }
-
-    #[test]
-    fn every_token_has_the_version_that_sampled_it() {
-        for schedule in [Schedule::April, Schedule::Areal] {
-            let settings = Asynchronous { train_time: 20.0, ..Asynchronous::new(schedule) };
-            let (trainer, _, steps) = delivered(settings, None, 6);
-            let mut stitched = 0;
-            for (step, groups) in (0..).zip(&steps) {
-                assert_eq!(groups.len(), 6);
-                for (group, response) in responses(groups) {
-                    let versions = &response.versions;
-                    assert!(versions.is_sorted() && versions.iter().all(|version| *version <= step));
-                    stitched += usize::from(versions.first() != versions.last());
-                    let prompt = trainer.vocab.encode(&group.problem.prompt).unwrap();
-                    let sequence = Sequence { prompt, response: response.tokens.clone() };
-                    for version in 0..=step {
-                        let policy = round_to_bf16(&weights(&trainer, version));
-                        let shape = &trainer.config().model;
-                        let logp = log_probs(shape, &policy, std::slice::from_ref(&sequence)).unwrap();
-                        for (t, (engine, own)) in response.logp.iter().zip(&logp).enumerate() {
-                            let same = (engine - own).abs() < 1e-4;
-                            assert!(same || versions[t] != version, "token {t} of step {step}");
-                        }
-                    }
-                }
-            }
-            assert!(stitched >= 5, "{schedule:?}: {stitched}");
-        }
-    }
-
-    /// New weights arrive in the middle of a result.
-    #[test]
-    fn a_tool_finishes_what_it_writes() {
-        let trainer = trainer("calculator:2", Asynchronous::new(Schedule::Areal), None);
-        let State { weights, .. } = State::new(trainer.config());
-        let mut member = Member::new(0.0, 1.0);
-        member.tokens = trainer.vocab.encode("[34*57]19").unwrap();
-        (member.logp, member.versions) = (vec![-1.0; 9], vec![0; 9]);
-        let problem = Problem { prompt: "34*57+21=".into(), solution: String::new(), answer: "1959".into() };
-        let mut flights = vec![Flight { step: 0, row: 0, version: None, problem, members: vec![member] }];
-        trainer.sample_flights(&mut flights, &weights, 1).unwrap();
-        let Member { tokens, versions, .. } = &flights[0].members[0];
-        assert!(trainer.vocab.decode(tokens).starts_with("[34*57]1938 "));
-        assert!(versions[..9] == [0; 9] && versions[9..].iter().all(|version| *version == 1));
-        assert!(versions.len() == tokens.len() && tokens.len() > 12);
-    }
-
-    #[test]
-    fn nothing_is_older_than_the_bound() {
-        for (schedule, staleness) in [(Schedule::Areal, 0), (Schedule::Areal, 2), (Schedule::April, 1)] {
-            let settings = Asynchronous {
-                staleness: Some(staleness),
-                train_time: 20.0,
-                tail: 1.5,
-                ..Asynchronous::new(schedule)
-            };
-            let (_, state, steps) = delivered(settings, None, 8);
-            let age = |(step, groups): (u64, &Vec<Group>)| {
-                responses(groups).flat_map(|(_, r)| r.versions.clone()).map(|v| step - v).max().unwrap()
-            };
-            let oldest = (0..).zip(&steps).map(age).max().unwrap();
-            assert_eq!(oldest, u64::from(staleness), "{schedule:?}");
-            assert_eq!(state.engine.thrown > 0, staleness > 0, "{schedule:?} {staleness}");
-        }
-    }
-
-    /// The route of a token is that of the policy that sampled the next one, and what replays it takes that one.
-    #[test]
-    fn routes_are_stitched() {
-        for schedule in [Schedule::April, Schedule::Areal] {
-            let settings = Asynchronous { train_time: 20.0, ..Asynchronous::new(schedule) };
-            let (trainer, _, steps) = delivered(settings, R3, 6);
-            let shape = &trainer.config().model;
-            let manner = trainer.config().engine_manner();
-            // Of tokens whose two policies route them differently: with the route of the one that sampled, and not.
-            let (mut own, mut other) = (0, 0);
-            for (group, response) in steps.iter().flat_map(|groups| responses(groups)) {
-                let prompt = trainer.vocab.encode(&group.problem.prompt).unwrap();
-                let (first, tokens) = (prompt.len() - 1, response.tokens.len());
-                let sequence = Sequence { prompt, response: response.tokens.clone() };
-                let record = response.routed.as_ref().unwrap();
-                assert_eq!(record.trace.tokens(), first + 1 + tokens);
-                let under = |version: u64| {
-                    let weights = round_to_bf16(&weights(&trainer, version));
-                    let model = Model::frozen(shape, &weights).unwrap().run_as(manner).unwrap();
-                    Pass::new(&model, std::slice::from_ref(&sequence)).unwrap().routed.remove(0)
-                };
-                let versions = &response.versions;
-                let ends = [versions[0], versions[tokens - 1]].map(under);
-                for t in 0..tokens {
-                    let of = |record: &Record| {
-                        let view = record.trace.view();
-                        view.at(view.position(first + t))
-                    };
-                    let [old, new] = ends.each_ref().map(of);
-                    if old != new && (versions[t] == versions[0] || versions[t] == versions[tokens - 1]) {
-                        let expected = if versions[t] == versions[0] { old } else { new };
-                        if of(record) == expected { own += 1 } else { other += 1 }
-                    }
-                }
-            }
-            // Rounding may turn a close choice round.
-            assert!(own > 50 && other * 50 < own, "{schedule:?}: {own} {other}");
-        }
-    }
-
-    /// What is under way is in the checkpoint, with every bit.
-    #[test]
-    fn the_engine_survives_a_checkpoint() {
-        let settings = Asynchronous::new(Schedule::Areal);
-        let (trainer, mut state, _) = delivered(settings, R3, 3);
-        assert!(state.engine.flights.iter().all(|flight| flight.members[0].routed.is_some()));
-        assert!(!state.engine.flights.is_empty());
-        let bytes = state.to_bytes(trainer.config()).unwrap();
-        let (_, mut again) = State::from_bytes(&bytes).unwrap();
-        assert_eq!(again, state);
-        for step in 3..5 {
-            for state in [&mut state, &mut again] {
-                state.weights = weights(&trainer, step);
-            }
-            let groups = trainer.deliver(&mut state, &settings, step).unwrap();
-            assert_eq!(trainer.deliver(&mut again, &settings, step).unwrap(), groups);
-        }
-    }
-
-    /// A fuller engine wastes less: AReaL's and APRIL's schedules hand over more tokens in the same time, the
-    /// more so the longer the tail.
-    #[test]
-    fn overlapping_and_stopping_pay() {
-        let rate = |schedule, tail| {
-            let (_, state, _) = delivered(Asynchronous { tail, ..Asynchronous::new(schedule) }, None, 8);
-            state.engine.tokens as f64 / state.engine.clock
-        };
-        for schedule in [Schedule::April, Schedule::Areal] {
-            let gain = |tail| rate(schedule, tail) / rate(Schedule::Sync, tail);
-            assert!(gain(1.5) > gain(0.5) && gain(1.5) > 1.2, "{schedule:?} {} {}", gain(1.5), gain(0.5));
-        }
-    }
-}
+mod tests;

@@ -9,7 +9,8 @@
 //!
 //! **Weights.** A response in flight when new weights arrive keeps its tokens and goes on with the new
 //! policy: every token has the version that sampled it. A rollout whose first token falls more than
-//! `staleness` versions behind is thrown away and begun again.
+//! `staleness` versions behind is thrown away and begun again. The schedule `ssp` does neither: a response
+//! keeps its policy, and the trainer waits for what would fall behind.
 //!
 //! The draws of a token depend on its rollout and its position alone: the synchronous schedule samples what
 //! a run without an engine samples, bit for bit.
@@ -19,6 +20,7 @@ mod deliver;
 
 use anyhow::{Result, ensure};
 use clap::ValueEnum;
+use lockstep::schedules::stale_queue::StaleQueue;
 use serde::{Deserialize, Serialize};
 
 pub(super) use clock::Engine;
@@ -34,15 +36,24 @@ pub enum Schedule {
     April,
     /// All the time, also while the trainer trains, within a bound on the staleness (AReaL)
     Areal,
+    /// Like areal, but each rollout runs to its end under one policy, and the trainer waits for what would
+    /// become too old (a stale-synchronous queue, Pangu-style)
+    Ssp,
 }
 
 impl Schedule {
+    /// Whether the engine goes on while the trainer trains.
+    fn overlaps(self) -> bool {
+        matches!(self, Self::Areal | Self::Ssp)
+    }
+
     /// The name used on the command line.
     pub fn name(self) -> &'static str {
         match self {
             Self::Sync => "sync",
             Self::April => "april",
             Self::Areal => "areal",
+            Self::Ssp => "ssp",
         }
     }
 }
@@ -79,9 +90,15 @@ pub struct Asynchronous {
 impl Asynchronous {
     /// The defaults of a schedule.
     pub fn new(schedule: Schedule) -> Self {
-        let staleness = (schedule == Schedule::Areal).then_some(4);
+        let staleness = schedule.overlaps().then_some(4);
         let over_provision = if schedule == Schedule::April { 1.5 } else { 1.0 };
         Self { schedule, staleness, over_provision, tail: 1.0, train_time: 100.0, old: OldPolicy::default() }
+    }
+
+    /// The stale-synchronous queue, if groups wait in one.
+    fn queue(&self, batch: usize) -> Option<StaleQueue> {
+        let queue = StaleQueue { batch: batch as u32, staleness: self.staleness.unwrap_or(0) };
+        (self.schedule == Schedule::Ssp).then_some(queue)
     }
 
     /// Checks that the values are valid.
@@ -98,8 +115,9 @@ impl Asynchronous {
         ensure!((0.0..=3.0).contains(&tail), "--tail is {tail}: expected 0 to 3");
         ensure!((0.0..=1e9).contains(&train_time), "--train-time is {train_time}: expected 0 to 1e9 units");
         ensure!(
-            staleness.is_some() || schedule != Schedule::Areal,
-            "--async areal needs a bound: --staleness"
+            staleness.is_some() || !schedule.overlaps(),
+            "--async {} needs a bound: --staleness",
+            schedule.name()
         );
         ensure!(staleness.is_none_or(|versions| versions <= 1 << 20), "--staleness is above 2^20 versions");
         Ok(())

@@ -66,7 +66,7 @@ fn log_probs_are_those_of_the_policy() {
         let (groups, record) = sampled(&trainer, 1, 1);
         assert!((groups.clone(), record) == sampled(&trainer, 2, 1), "{sampler:?}");
         let engine = trainer.engine(&WARM.weights).unwrap();
-        let weights = trainer.config().rollout_precision.round(&WARM.weights);
+        let weights = trainer.config().precision.rollout.round(&WARM.weights);
         for group in &groups {
             let prompt = trainer.vocab.encode(&group.problem.prompt).unwrap();
             for Response { tokens, logp, .. } in &group.responses {

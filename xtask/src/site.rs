@@ -34,7 +34,7 @@ pub fn run(root: &Path) -> Result<()> {
             "--no-default-features",
             "--lib",
         ])
-        .args(["-Zbuild-std=std,panic_abort", "--target", TARGET]);
+        .args(["-Zbuild-std=std,panic_abort", "-Zbuild-std-features=", "--target", TARGET]);
     // Debian's compiler comes without its own linker.
     if let Some(linker) = tool("LOCKSTEP_WASM_LD", &["wasm-ld-19", "wasm-ld"]) {
         module.env("CARGO_TARGET_WASM32_UNKNOWN_UNKNOWN_LINKER", linker);

@@ -1,5 +1,5 @@
-//! Where in a TOML text an error is. A recipe is built from tables, without places: one deserialiser for every choice
-//! compiles in half the time of two.
+//! Where in a TOML text an error is. A recipe is built from tables, without places: one deserialiser for
+//! every choice compiles in half the time of two.
 
 use serde::de::{
     Deserialize, DeserializeSeed, Deserializer, Error as _, IgnoredAny, MapAccess, SeqAccess, Visitor,
@@ -25,8 +25,8 @@ pub(super) fn in_text(text: &str, error: Error) -> Error {
     }
 }
 
-/// Fails with the message at the unknown key of the table at a path or, without one, at the value there; at the last
-/// value on the way if the text does not go so far.
+/// Fails with the message at the unknown key of the table at a path or, without one, at the value there; at
+/// the last value on the way if the text does not go so far.
 #[derive(Clone, Copy)]
 struct Place<'a> {
     path: &'a [&'a str],

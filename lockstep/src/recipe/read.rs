@@ -31,8 +31,8 @@ impl Recipe {
     /// Writes the recipe as TOML, with every choice written out.
     pub fn to_toml(&self) -> Result<String, Error> {
         let wrong = |e: toml::ser::Error| Error::Recipe(e.to_string());
-        // One line of TOML first, then its tables: the serialiser of whole documents has four types, each of which
-        // would compile every choice again.
+        // One line of TOML first, then its tables: the serialiser of whole documents has four types, each of
+        // which would compile every choice again.
         let mut line = String::from("recipe = ");
         self.serialize(ValueSerializer::new(&mut line)).map_err(wrong)?;
         let read: Table = toml::from_str(&line).map_err(|e| Error::Recipe(e.to_string()))?;

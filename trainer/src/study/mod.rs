@@ -83,8 +83,8 @@ pub fn study(args: &StudyArgs) -> Result<bool> {
     Ok(true)
 }
 
-/// What was asked for, and what the folder has of other experiments: its report covers all, and their hypotheses
-/// are one family.
+/// What was asked for, and what the folder has of other experiments: its report covers all, and their
+/// hypotheses are one family.
 fn with_finished(all: &Definitions, asked: &[Plan], quick: bool, folder: &Path) -> Result<Vec<Plan>> {
     let mut plans = all.plan("all", quick, Some(0))?;
     for plan in &mut plans {

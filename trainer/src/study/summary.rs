@@ -228,7 +228,8 @@ fn measured(name: &str, runs: &[Stored]) -> Result<Measured> {
     })
 }
 
-/// Compares the runs of two arms seed by seed, or those of one with 0. A verdict of "not shown" still waits for Holm's correction.
+/// Compares the runs of two arms seed by seed, or those of one with 0. A verdict of "not shown" still waits
+/// for Holm's correction.
 fn judge(comparison: Comparison, a: &[Stored], b: Option<&[Stored]>) -> Result<Judgement> {
     let metric = Metric::named(&comparison.metric)?;
     let value = |run: &Stored| metric.value(done(run)?);

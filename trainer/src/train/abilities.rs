@@ -39,22 +39,6 @@ Duties: what the loop does for the recipe beside the two calls (`lockstep explai
 |---|---|---|
 ";
 
-/// The text below it.
-const TAIL: &str = "
-## The calculator
-
-`lockstep train --task calculator:2 --steps 60 --warm-updates 4`: problems such as `34*57+21=`, worked as
-`[34*57]1938 [1938+21]1959 #1959`, where the calculator writes `1938 ` and `1959 `. One seed, 512 held-out \
-problems,
-2026-11-26; 135 s of CPU time on an AMD EPYC. 2.1 calls of a response in the first step and in the last.
-With turns (`--task calculator:1 --recipe mars --steps 20 --warm-updates 5`) 56.9 % become 90.0 % of 130 \
-problems.
-
-| RL step | 0 | 10 | 20 | 30 | 40 | 50 | 60 |
-|---|---|---|---|---|---|---|---|
-| held-out pass@1, % | 41.0 | 58.0 | 70.7 | 80.3 | 85.9 | 90.2 | 90.6 |
-";
-
 /// The table of docs/training.md.
 pub fn tasks_markdown() -> Result<String> {
     let mut page = HEAD.to_owned();
@@ -74,7 +58,7 @@ pub fn tasks_markdown() -> Result<String> {
         let duties: Vec<&str> = recipe.duties().into_iter().map(Duty::name).collect();
         writeln!(page, "| `{}` | {tasks} | {} |", entry.name, duties.join(", "))?;
     }
-    Ok(page + TAIL)
+    Ok(page)
 }
 
 /// Checks that the trainer can run a recipe.

@@ -72,7 +72,8 @@ pub(super) struct Member {
     /// Work for a token.
     #[serde(with = "bits::double")]
     pub(super) pace: f64,
-    /// The routing of prompt and response, if recorded: of each token that of the policy that sampled the next one.
+    /// The routing of prompt and response, if recorded: of each token that of the policy that sampled the
+    /// next one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) routed: Option<Record>,
 }

@@ -123,7 +123,7 @@ fn routes_are_stitched() {
         let (trainer, _, steps) = delivered(settings, R3, 6);
         let shape = &trainer.config().model;
         let manner = trainer.config().engine_manner();
-        // Of tokens whose two policies route them differently: with the route of the one that sampled, and not.
+        // Of tokens that the two policies route differently: with the route of the one that sampled, and not.
         let (mut own, mut other) = (0, 0);
         for (group, response) in steps.iter().flat_map(|groups| responses(groups)) {
             let prompt = trainer.vocab.encode(&group.problem.prompt).unwrap();

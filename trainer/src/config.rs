@@ -96,6 +96,10 @@ pub struct Rl {
     /// Largest reward of a right response for being short.
     #[serde(default, skip_serializing_if = "is_default")]
     pub length_reward: f32,
+    /// Points of a rubric whose sum is the reward: for the right answer, for right working, and for a
+    /// response that is cut off.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rubric: Option<[f32; 3]>,
     /// Updates per batch, each on its own share of the prompts.
     pub minibatches: usize,
 }
@@ -155,6 +159,7 @@ impl Config {
                 group: 8,
                 flip_rewards: 0.0,
                 length_reward: 0.0,
+                rubric: None,
                 minibatches: 4,
             },
             measure: Measure { problems: 512, every: 10, blame: false, variance: false },
@@ -257,6 +262,14 @@ impl Config {
         ensure!(rate.is_finite() && rate >= 0.0, "--rate is {rate}: expected a finite number of at least 0");
         ensure!((0.0..=1.0).contains(&flip_rewards), "--flip-rewards is {flip_rewards}: expected 0 to 1");
         ensure!((0.0..=1.0).contains(&length_reward), "--length-reward is {length_reward}: expected 0 to 1");
+        if let Some(points) = self.rl.rubric {
+            let good = points.iter().all(|p| p.is_finite()) && points.iter().any(|p| *p > 0.0);
+            ensure!(good, "--rubric is {points:?}: expected finite points, one of them above 0");
+            ensure!(
+                length_reward == 0.0,
+                "--length-reward with --rubric: expected one of them, both are the whole reward"
+            );
+        }
         if let Some(pool) = &self.pool {
             pool.check(&self.rl)?;
             ensure!(
@@ -348,9 +361,17 @@ mod tests {
         let task = Task::named("addition:1").unwrap();
         let config = Config::new("addition:1", &task, "grpo").unwrap();
         let text = serde_json::to_string(&config).unwrap();
-        for absent in
-            ["routing", "precision", "pool", "sampl", "flip_rewards", "length_reward", "blame", "variance"]
-        {
+        for absent in [
+            "routing",
+            "precision",
+            "pool",
+            "sampl",
+            "flip_rewards",
+            "length_reward",
+            "rubric",
+            "blame",
+            "variance",
+        ] {
             assert!(!text.contains(absent), "{text}");
         }
         assert_eq!(serde_json::from_str::<Config>(&text).unwrap(), config);

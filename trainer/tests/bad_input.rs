@@ -108,6 +108,12 @@ fn train_refuses() {
             &["--flip-rewards is 0.4", "mars reads no reward of a response"],
         ),
         (&["train", "--length-reward", "2"], &["--length-reward is 2", "expected 0 to 1"]),
+        (&["train", "--rubric", "1,2"], &["--rubric has 2 numbers: expected 3"]),
+        (&["train", "--rubric", "0,0,-1"], &["--rubric is [0.0, 0.0, -1.0]", "one of them above 0"]),
+        (&["train", "--rubric", "1,nan,0"], &["--rubric is [1.0, NaN, 0.0]", "finite points"]),
+        (&["train", "--rubric", "2,1,-1", "--task", "kuhn"], &["--rubric with --task kuhn"]),
+        (&["train", "--rubric", "2,1,-1", "--recipe", "psr"], &["psr expects the rewards 0 and 1"]),
+        (&["train", "--rubric", "2,1,-1", "--length-reward", "1"], &["--length-reward with --rubric"]),
         (&["train", "--length-reward", "1", "--task", "kuhn"], &["--length-reward with --task kuhn"]),
         (
             &["train", "--length-reward", "0.25", "--recipe", "psr"],

@@ -155,6 +155,7 @@ fn what_is_carried_survives_a_checkpoint() {
         "dapo_full --async april",
         "rapo_replay --async areal --train-time 20 --staleness 2",
         "grpo --async ssp --length-reward 0.25",
+        "grpo --async april --rubric 2,1,-1",
         "minirl --async areal --train-time 20 --routing r3",
     ];
     let turns = [

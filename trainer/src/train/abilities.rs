@@ -91,20 +91,22 @@ pub(super) fn check(recipe: &Recipe, config: &Config, task: &Task) -> Result<()>
     if let Some((duty, why)) = recipe.duties().into_iter().find_map(|d| Some((d, sampler.excludes(d)?))) {
         bail!("--sampler {} with {}: duty `{}`: {why}", sampler.name(), recipe.name, duty.name());
     }
-    let lengths = config.rl.length_reward;
+    let lengths = Some(config.rl.length_reward).filter(|most| *most > 0.0);
+    let lengths = lengths.map(|most| format!("--length-reward is {most}"));
+    let rubric = config.rl.rubric.map(|points| format!("--rubric is {points:?}"));
     ensure!(
-        lengths == 0.0 || recipe.needs().iter().any(|need| need.column == Column::rewards),
-        "--length-reward is {lengths}, but the recipe {} reads no reward of a response",
-        recipe.name
+        rubric.is_none() || task.kind() == Kind::Arithmetic,
+        "--rubric with --task {}: expected addition or multiplication, whose working can be judged",
+        config.task
     );
     let binary =
         matches!(recipe.reward.shaping, Some(ShapingChoice::Signs { .. } | ShapingChoice::Fapo { .. }))
             || matches!(recipe.advantage.over_time, Some(TimeChoice::SignedReturn { .. }));
-    ensure!(
-        lengths == 0.0 || !binary,
-        "--length-reward is {lengths}, but the recipe {} expects the rewards 0 and 1",
-        recipe.name
-    );
+    for option in [lengths, rubric].into_iter().flatten() {
+        let name = &recipe.name;
+        ensure!(reads(Column::rewards), "{option}, but the recipe {name} reads no reward of a response");
+        ensure!(!binary, "{option}, but the recipe {name} expects the rewards 0 and 1");
+    }
     let select = config.pool.unwrap_or_default().select;
     let excluded = recipe.duties().into_iter().find_map(|duty| Some((duty, select.excludes(duty)?)));
     if let Some((duty, why)) = excluded {

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use anyhow::{Result, bail, ensure};
+use anyhow::{Context, Result, bail, ensure};
 use serde::Deserialize;
 
 use super::engine::{Asynchronous, OldPolicy, Schedule};
@@ -96,6 +96,11 @@ pub struct TrainArgs {
     /// difficulty (TRAAC); TRAAC's own share is 0.25. Evaluations stay clean [default: 0]
     #[arg(long, value_name = "MOST")]
     pub length_reward: Option<f32>,
+    /// The reward by a rubric (RuscaRL): points for the right answer, for right working, and for a response
+    /// that is cut off, over the sum of the positive ones; negative points are pitfalls, such as 2,1,-1.
+    /// Evaluations stay clean [default: 1 for the right answer]
+    #[arg(long, value_name = "ANSWER,WORKING,CUT", value_delimiter = ',', allow_hyphen_values = true)]
+    pub rubric: Option<Vec<f32>>,
     /// Updates per RL batch [default: 4]
     #[arg(long, help_heading = "Sizes")]
     pub minibatches: Option<usize>,
@@ -229,6 +234,12 @@ impl TrainArgs {
         set(&mut config.rl.group, self.group);
         set(&mut config.rl.flip_rewards, self.flip_rewards);
         set(&mut config.rl.length_reward, self.length_reward);
+        if let Some(points) = &self.rubric {
+            let three = points[..].try_into().ok();
+            let points =
+                three.with_context(|| format!("--rubric has {} numbers: expected 3", points.len()))?;
+            config.rl.rubric = Some(points);
+        }
         set(&mut config.rl.minibatches, self.minibatches);
         set(&mut config.warm.max_steps, self.warm_steps);
         set(&mut config.warm.updates, self.warm_updates);

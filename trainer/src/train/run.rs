@@ -130,7 +130,8 @@ impl Run {
         let weights: usize = state.weights.iter().map(|w| w.values.len()).sum();
         screen.line(&format!(
             "task {} · recipe {} · seed {} · folder {}\n\
-             model: {} layers, width {}, {} experts (top {}), {weights} weights · Lockstep on {}{}{}{}{}{}\n\
+             model: {} layers, width {}, {} experts (top {}), {weights} weights · Lockstep on \
+             {}{}{}{}{}{}{}\n\
              precision: {}",
             config.task,
             config.recipe,
@@ -159,6 +160,7 @@ impl Run {
                 0.0 => String::new(),
                 most => format!(" · up to {most} for short right responses"),
             },
+            config.rl.rubric.map_or(String::new(), |points| format!(" · rubric {points:?}")),
             config.precision,
         ));
         if state.progress.lines() > 0 {

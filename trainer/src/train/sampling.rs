@@ -2,6 +2,7 @@
 
 use anyhow::Result;
 use lockstep::schedules::dynamic_sampling::{self, Outcome};
+use lockstep::schedules::{rapo, rubric};
 use lockstep::{Call, Credit, Duty, RolloutsBuf};
 
 use super::group::{Group, Response};
@@ -14,6 +15,7 @@ use crate::model::{Model, Weights};
 use crate::policy::{Sampled, greedy, sample_up_to};
 use crate::random::{Phase, Stream};
 use crate::task::Problem;
+use crate::vocab::END;
 
 /// Maximum number of draws in search of an unsolved problem.
 const MAX_DRAWS: usize = 100;
@@ -139,7 +141,7 @@ impl Trainer {
         kept.extend(alike.into_iter().take(missing));
         let record = RlRecord {
             reward: mean(rewards.iter().copied()),
-            clean_reward: (rl.flip_rewards > 0.0 || rl.length_reward > 0.0)
+            clean_reward: (rl.flip_rewards > 0.0 || rl.length_reward > 0.0 || rl.rubric.is_some())
                 .then(|| mean(clean.iter().copied())),
             response_tokens: tokens as f64 / rewards.len() as f64,
             calls: calls.map(|calls| calls as f64 / rewards.len() as f64),
@@ -240,7 +242,23 @@ impl Trainer {
         if most > 0.0 && !self.trial {
             state.memory.reward_lengths(&mut groups, most)?;
         }
+        if let Some(points) = self.config().rl.rubric.filter(|_| !self.trial) {
+            self.reward_by_rubric(&mut groups, points.map(f64::from))?;
+        }
         Ok(groups)
+    }
+
+    /// Replaces the verifier's judgement by RuscaRL's reward, whose criteria are this and what else can be
+    /// judged.
+    fn reward_by_rubric(&self, groups: &mut [Group], points: [f64; 3]) -> Result<()> {
+        for Group { problem, responses, .. } in groups {
+            for response in responses {
+                let works = self.judged_steps(problem, &response.tokens)?.iter().all(|(_, right)| *right);
+                let met = [response.reward > rapo::SUCCESS, works, response.tokens.last() != Some(&END)];
+                response.reward = rubric::reward(&points, &met)? as f32;
+            }
+        }
+        Ok(())
     }
 }
 
@@ -308,6 +326,27 @@ mod tests {
             assert!((least..=most).contains(&changed), "{changed}");
             assert!(greedy > 0 && (greedy == 64) == (flips == 1.0), "{greedy}");
         }
+    }
+
+    /// `1+2=` is worked as `1+2=3 #3`. Points 2, 1 and −1 over 3.
+    #[test]
+    fn a_rubric_by_hand() {
+        let trainer = trainer("grpo", |config| config.rl.rubric = Some([2.0, 1.0, -1.0]));
+        let response = |(said, end, reward): (&str, &[u32], f32)| {
+            let response = [&trainer.vocab.encode(said).unwrap(), end].concat();
+            Response::new(Sampled { logp: vec![0.0; response.len()], response, routed: None }, reward)
+        };
+        let said: [(&str, &[u32], f32); 5] = [
+            ("1+2=3 #3", &[END], 1.0),
+            ("1+2=4 #3", &[END], 1.0),
+            ("1+2=4 #4", &[END], 0.0),
+            ("1+2=3 ", &[], 0.0),
+            ("1+2=4 #3", &[], 1.0),
+        ];
+        let problem = Problem { prompt: "1+2=".into(), solution: "1+2=3 #3".into(), answer: "3".into() };
+        let mut group = [Group { row: 0, problem, responses: said.map(response).into(), baseline: 0.0 }];
+        trainer.reward_by_rubric(&mut group, [2.0, 1.0, -1.0]).unwrap();
+        assert_eq!(group[0].rewards(), [3.0, 2.0, 0.0, 0.0, 1.0].map(|points: f32| points / 3.0));
     }
 
     /// With rate 0 the policy stays as it is: what is learnt from is turned round, with and without an engine

@@ -96,7 +96,7 @@ fn arms(findings: &Findings) -> Table {
 fn scale(findings: &Findings) -> String {
     format!(
         "{} arms, {} seeds, {} RL steps a run, {} samples of each held-out problem at the end; {} weights; \
-         {:.0} s of one core.",
+         {:.0} s by the clock, runs on one core each added up.",
         findings.arms.len(),
         findings.seeds,
         findings.steps,

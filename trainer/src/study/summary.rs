@@ -47,7 +47,7 @@ pub struct Findings {
     pub steps: u64,
     /// Number of weights of the largest model.
     pub weights: usize,
-    /// Seconds of one core, all runs together.
+    /// Seconds by the clock of all runs, each on one core, added up.
     pub seconds: f64,
     /// The arms.
     pub arms: Vec<ArmFindings>,

@@ -267,7 +267,7 @@ impl Config {
             ensure!(good, "--rubric is {points:?}: expected finite points, one of them above 0");
             ensure!(
                 length_reward == 0.0,
-                "--length-reward with --rubric: expected one of them, both are the whole reward"
+                "--length-reward with --rubric: expected one of them, the rubric replaces the reward"
             );
         }
         if let Some(pool) = &self.pool {

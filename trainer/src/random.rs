@@ -48,6 +48,12 @@ impl Stream {
         Self(rng)
     }
 
+    /// The same stream after `draws` calls of [`unit`](Self::unit).
+    pub fn after(mut self, draws: usize) -> Self {
+        (0..draws).for_each(|_| _ = self.unit());
+        self
+    }
+
     /// A number in `[0, 1)`, on a grid of 2^-24.
     pub fn unit(&mut self) -> f32 {
         (self.0.next_u32() >> 8) as f32 / 16_777_216.0

@@ -168,14 +168,15 @@ impl Task {
         }
     }
 
-    /// The next character after a prompt and a part of a response if the environment writes it.
-    pub fn told(&self, text: &str) -> Option<char> {
-        if self.kind() == Kind::Calculator { calculator::told(text) } else { None }
+    /// The next character after a prompt and a part of a response if the environment writes it. Only a task
+    /// with a tool asks for the text: this is called for every token.
+    pub fn told(&self, text: impl FnOnce() -> String) -> Option<char> {
+        if self.kind() == Kind::Calculator { calculator::told(&text()) } else { None }
     }
 
     /// Number of calls that a response makes, if there is a tool.
-    pub fn calls(&self, response: &str) -> Option<usize> {
-        (self.kind() == Kind::Calculator).then(|| calculator::calls(response))
+    pub fn calls(&self, response: impl FnOnce() -> String) -> Option<usize> {
+        (self.kind() == Kind::Calculator).then(|| calculator::calls(&response()))
     }
 
     /// The game, if it is one.

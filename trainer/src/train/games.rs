@@ -59,10 +59,8 @@ impl Trainer {
         let engine = self.engine(weights)?;
         self.play_by(&engine, game, deals, |asked, episodes, turn| {
             let stream = |row: u64| {
-                let mut stream =
-                    Stream::new(self.config().seed, phase, step, first + episodes[row as usize] as u64);
-                (0..turn).for_each(|_| _ = stream.unit());
-                stream
+                let row = first + episodes[row as usize] as u64;
+                Stream::new(self.config().seed, phase, step, row).after(turn)
             };
             sample(&engine, asked, 1, stream)
         })

@@ -30,6 +30,22 @@ pub(super) struct Generated {
     pub(super) record: RlRecord,
 }
 
+/// A response that goes on.
+pub(super) struct Begun {
+    /// The prompt and the response so far.
+    read: Vec<u32>,
+    /// Tokens of the response so far.
+    written: usize,
+    /// The phase, the step and the row of its random stream.
+    name: (Phase, u64, u64),
+}
+
+impl Begun {
+    pub(super) fn new(prompt: &[u32], response: &[u32], name: (Phase, u64, u64)) -> Self {
+        Self { read: [prompt, response].concat(), written: response.len(), name }
+    }
+}
+
 impl Trainer {
     /// The policy as the inference engine holds it: by default every weight rounded to bf16.
     pub(super) fn engine(&self, weights: &Weights) -> Result<Model> {
@@ -48,7 +64,20 @@ impl Trainer {
 
     /// The task's environment: see [`crate::policy::Environment`].
     pub(super) fn environment(&self, read: &[u32]) -> Option<u32> {
-        self.vocab.token(self.task.told(&self.vocab.decode(read))?)
+        self.vocab.token(self.task.told(|| self.vocab.decode(read))?)
+    }
+
+    /// Samples the rest of responses of at most `limit` tokens; a token's draw is that of its response's
+    /// stream and its position.
+    pub(super) fn rest(&self, engine: &Model, begun: Vec<Begun>, limit: usize) -> Result<Vec<Sampled>> {
+        let limits: Vec<usize> = begun.iter().map(|one| limit - one.written).collect();
+        let (read, names): (Vec<_>, Vec<_>) =
+            begun.into_iter().map(|one| (one.read, (one.name, one.written))).unzip();
+        let stream = |row: u64| {
+            let ((phase, step, row), written) = names[row as usize];
+            Stream::new(self.config().seed, phase, step, row).after(written)
+        };
+        sample_up_to(engine, &read, &limits, &|read| self.environment(read), stream)
     }
 
     /// Samples a response to each problem; the first uses the random stream of row `first`.
@@ -118,7 +147,7 @@ impl Trainer {
             let responses = || groups.iter().flat_map(|group| &group.responses);
             rewards.extend(responses().map(|response| f64::from(response.reward)));
             tokens += responses().map(|response| response.tokens.len()).sum::<usize>();
-            let called = |response: &Response| self.task.calls(&self.vocab.decode(&response.tokens));
+            let called = |response: &Response| self.task.calls(|| self.vocab.decode(&response.tokens));
             calls = responses().filter_map(called).fold(calls, |sum, more| Some(sum.unwrap_or(0) + more));
             constant += groups.iter().filter(|group| group.is_constant()).count();
             asked += groups.len();

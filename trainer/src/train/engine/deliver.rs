@@ -9,10 +9,11 @@ use lockstep::schedules::staleness::{Areal, roll_admits};
 use super::clock::{Flight, Member, pace};
 use super::{Asynchronous, Engine, EngineRecord, OldPolicy, Schedule};
 use crate::model::Weights;
-use crate::policy::{Sampled, sample_up_to};
-use crate::random::{Phase, Stream};
+use crate::policy::Sampled;
+use crate::random::Phase;
 use crate::task::Problem;
 use crate::train::group::{Group, Response};
+use crate::train::sampling::Begun;
 use crate::train::state::State;
 use crate::train::trainer::Trainer;
 
@@ -153,32 +154,23 @@ impl Trainer {
         let order = april_order(&starts)?;
         let mut unsorted: Vec<Option<Flight>> = std::mem::take(flights).into_iter().map(Some).collect();
         flights.extend(order.into_iter().filter_map(|index| unsorted[index as usize].take()));
-        let (limit, size, seed) = (self.limit(), self.group_size() as u64, self.config().seed);
-        let (mut open, mut asked, mut limits, mut names) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+        let (limit, size) = (self.limit(), self.group_size() as u64);
+        let (mut open, mut begun, mut fed) = (Vec::new(), Vec::new(), Vec::new());
         for flight in flights.iter_mut().filter(|flight| flight.version.is_none()) {
             flight.version = Some(step);
             let prompt = self.vocab.encode(&flight.problem.prompt)?;
             for (i, member) in (0..).zip(&mut flight.members).filter(|(_, member)| member.is_open(limit)) {
-                asked.push([&prompt[..], &member.tokens].concat());
-                limits.push(limit - member.tokens.len());
-                names.push((flight.step, flight.row * size + i, member.tokens.len()));
+                let name = (Phase::Rollout, flight.step, flight.row * size + i);
+                begun.push(Begun::new(&prompt, &member.tokens, name));
+                fed.push(prompt.len() + member.tokens.len() - 1);
                 open.push(member);
             }
         }
-        let stream = |row: u64| {
-            let (begun, name, skip) = names[row as usize];
-            let mut stream = Stream::new(seed, Phase::Rollout, begun, name);
-            (0..skip).for_each(|_| _ = stream.unit());
-            stream
-        };
-        let environment = |read: &[u32]| self.environment(read);
-        let sampled = sample_up_to(&self.engine(weights)?, &asked, &limits, &environment, stream)?;
-        for ((member, sampled), asked) in open.into_iter().zip(sampled).zip(&asked) {
+        let sampled = self.rest(&self.engine(weights)?, begun, limit)?;
+        for ((member, sampled), fed) in open.into_iter().zip(sampled).zip(fed) {
             member.routed = match (&member.routed, sampled.routed) {
                 // The last token that was kept goes through the new policy, to sample the next one.
-                (Some(old), Some(new)) if !member.tokens.is_empty() => {
-                    Some(old.stitch(asked.len() - 1, &new)?)
-                }
+                (Some(old), Some(new)) if !member.tokens.is_empty() => Some(old.stitch(fed, &new)?),
                 (_, new) => new,
             };
             member.versions.extend(sampled.response.iter().map(|_| step));

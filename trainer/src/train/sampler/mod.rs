@@ -222,9 +222,7 @@ impl Trainer {
             Rules { latr: config.sampling.latr(), behind: config.sampling.fall_behind.map(f64::from), limit };
         let mut record = SamplerRecord::default();
         let draw = |tree, place, position| {
-            let mut stream = Stream::new(config.seed, Phase::Tree, step, name(tree, place));
-            (0..position).for_each(|_| _ = stream.unit());
-            stream.unit()
+            Stream::new(config.seed, Phase::Tree, step, name(tree, place)).after(position).unit()
         };
         let mut groups = Vec::new();
         for (group, own) in tree::grow(&engine, &prompts, &rules, capacity, draw)? {

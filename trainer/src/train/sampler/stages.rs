@@ -9,11 +9,12 @@ use lockstep::schedule::{Vade, arrol_two_ended};
 
 use super::{SamplerRecord, arrol};
 use crate::model::Model;
-use crate::policy::{Sampled, sample_up_to};
-use crate::random::{Phase, Stream};
+use crate::policy::Sampled;
+use crate::random::Phase;
 use crate::task::Problem;
 use crate::train::group::Group;
 use crate::train::memory::Memory;
+use crate::train::sampling::Begun;
 use crate::train::state::State;
 use crate::train::trainer::Trainer;
 use crate::vocab::END;
@@ -125,27 +126,17 @@ impl Trainer {
         Ok((problems.iter().map(|_| sampled.by_ref().take(size).collect()).collect(), record))
     }
 
-    /// Lets responses go on up to `limit` tokens; a token's draw is that of its response's stream and its
-    /// position. Returns the number of tokens sampled.
+    /// Lets responses go on up to `limit` tokens. Returns the number of tokens sampled.
     fn go_on(
         &self,
         engine: &Model,
         open: Vec<(&Problem, (Phase, u64, u64), &mut Sampled)>,
         limit: usize,
     ) -> Result<u64> {
-        let (mut asked, mut limits, mut names) = (Vec::new(), Vec::new(), Vec::new());
-        for (problem, name, own) in &open {
-            asked.push([&self.vocab.encode(&problem.prompt)?[..], &own.response].concat());
-            limits.push(limit - own.response.len());
-            names.push((*name, own.response.len()));
-        }
-        let stream = |row: u64| {
-            let ((phase, step, row), skip) = names[row as usize];
-            let mut stream = Stream::new(self.config().seed, phase, step, row);
-            (0..skip).for_each(|_| _ = stream.unit());
-            stream
+        let begun = |(problem, name, own): &(&Problem, (Phase, u64, u64), &mut Sampled)| {
+            Ok(Begun::new(&self.vocab.encode(&problem.prompt)?, &own.response, *name))
         };
-        let sampled = sample_up_to(engine, &asked, &limits, &|_| None, stream)?;
+        let sampled = self.rest(engine, open.iter().map(begun).collect::<Result<_>>()?, limit)?;
         let mut tokens = 0;
         for ((_, _, own), more) in open.into_iter().zip(sampled) {
             tokens += more.response.len() as u64;

@@ -1,7 +1,7 @@
 //! The x86-64 levels: the wide team, compiled under two sets of target features.
 #![cfg(target_arch = "x86_64")]
 
-use crate::level::Picks;
+use crate::level::{Picks, Piece};
 use crate::nth::{Band, scan};
 use crate::pick::{Aligned, Candidates, Elements, FEW, Keys, Ranked};
 use crate::stream::drain;
@@ -17,20 +17,22 @@ struct Avx2;
 struct Avx512;
 
 impl Picks for Avx2 {
-    #[inline(always)]
+    // Here, for rustc ignores `inline(never)` on a function with target features.
+    #[inline(never)]
     #[allow(unsafe_code)]
-    fn row_as<const V: usize, K: Kernel>(kernel: &K, row: usize) {
+    fn apart<P: Piece>(piece: P) -> P::Out {
         // SAFETY: only teams of this level call it, and `Cpu` makes them only where the machine has AVX2.
-        unsafe { row_avx2::<V, K>(kernel, row) }
+        unsafe { apart_avx2(piece) }
     }
 }
 
 impl Picks for Avx512 {
-    #[inline(always)]
+    // Here, for rustc ignores `inline(never)` on a function with target features.
+    #[inline(never)]
     #[allow(unsafe_code)]
-    fn row_as<const V: usize, K: Kernel>(kernel: &K, row: usize) {
+    fn apart<P: Piece>(piece: P) -> P::Out {
         // SAFETY: only teams of this level call it, and `Cpu` makes them only where the machine has AVX-512.
-        unsafe { row_avx512::<V, K>(kernel, row) }
+        unsafe { apart_avx512(piece) }
     }
 
     const ROWS: bool = true;
@@ -100,16 +102,14 @@ pub(crate) fn rows_avx512<K: Kernel>(kernel: &K, rows: Range<usize>) {
     drain();
 }
 
-#[inline(never)]
 #[target_feature(enable = "avx2,fma")]
-fn row_avx2<const V: usize, K: Kernel>(kernel: &K, row: usize) {
-    kernel.row_as::<V, _>(&Wide::<Hard, Avx2>::new(), row);
+fn apart_avx2<P: Piece>(piece: P) -> P::Out {
+    piece.run()
 }
 
-#[inline(never)]
 #[target_feature(enable = "avx2,fma,popcnt,bmi1,avx512f,avx512bw,avx512dq,avx512vl")]
-fn row_avx512<const V: usize, K: Kernel>(kernel: &K, row: usize) {
-    kernel.row_as::<V, _>(&Wide::<Hard, Avx512>::new(), row);
+fn apart_avx512<P: Piece>(piece: P) -> P::Out {
+    piece.run()
 }
 
 /// Scans keys for a band under AVX2.

@@ -3,11 +3,12 @@
 //! [`Team::sum_live`]: lockstep_core::team::Team::sum_live
 //! [`Team::number`]: lockstep_core::team::Team::number
 
-use crate::lanes::{store_rest, store_whole};
+use crate::lanes::{Fold, store_rest, store_whole};
+use crate::level::Picks;
 use crate::wide::{Aligned, Chunk, Source, chunk_of, prefetch};
-use lockstep_core::num::{self, Arith};
+use lockstep_core::num::Arith;
 use lockstep_core::ragged::{Cells, Mask, Span, Stream};
-use lockstep_core::team::fold::{COLUMNS, fold_columns};
+use lockstep_core::team::fold::COLUMNS;
 use lockstep_core::team::{Number, Terms};
 
 /// A row's inputs in chunks of 128. A short last chunk is copied to a buffer and its padding is masked.
@@ -79,7 +80,7 @@ impl<'a, const J: usize> Chunks<'a, J> {
 }
 
 #[inline(always)]
-pub(crate) fn sum_live<const J: usize, const K: usize, F: Terms<J, K>>(
+pub(crate) fn sum_live<L: Picks, const J: usize, const K: usize, F: Terms<J, K>>(
     span: Span,
     mask: Mask<'_>,
     ins: [Stream<'_>; J],
@@ -97,9 +98,7 @@ pub(crate) fn sum_live<const J: usize, const K: usize, F: Terms<J, K>>(
         }
     }
     let mut sums = [0.0; K];
-    for k in 0..K {
-        sums[k] = num::canonical64(fold_columns(&columns[k]));
-    }
+    L::apart(Fold { columns, sums: &mut sums });
     sums
 }
 

@@ -1,7 +1,6 @@
 //! The instruction sets that kernels can be run with.
 
 use crate::pick::{Aligned, Candidates, Elements, FEW, Keys, Ranked};
-use lockstep_core::op::Kernel;
 use lockstep_core::team::{Near, PICKS, PickedRows, ROWS};
 use std::cell::Cell;
 use std::fmt;
@@ -93,10 +92,18 @@ impl fmt::Display for SimdLevel {
     }
 }
 
+/// A piece of a row that is compiled once for a level, and not again into every variant of every op that has
+/// it. A trait rather than a closure: LLVM inlines none of several calls of a closure, which then loses the
+/// level's target features. `run` must be inline.
+pub(crate) trait Piece {
+    type Out;
+    fn run(self) -> Self::Out;
+}
+
 /// Operations that a level can override with hand-written code.
 pub(crate) trait Picks {
-    /// See [`row_as`](lockstep_core::team::Team::row_as).
-    fn row_as<const V: usize, K: Kernel>(kernel: &K, row: usize);
+    /// Runs a piece of a row in a function of its own.
+    fn apart<P: Piece>(piece: P) -> P::Out;
 
     /// Returns the elements with the `count` largest keys, largest first, ties by the lower element. With
     /// `near`, they are followed by every other element whose key is within `near.below` of the last pick's,

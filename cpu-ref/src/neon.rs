@@ -1,7 +1,7 @@
 //! The AArch64 level: NEON and FMA are in the baseline, so no target feature needs naming.
 #![cfg(target_arch = "aarch64")]
 
-use crate::level::Picks;
+use crate::level::{Picks, Piece};
 use crate::wide::Wide;
 use lockstep_core::num::Hard;
 use lockstep_core::op::Kernel;
@@ -11,8 +11,8 @@ struct Neon;
 
 impl Picks for Neon {
     #[inline(never)]
-    fn row_as<const V: usize, K: Kernel>(kernel: &K, row: usize) {
-        kernel.row_as::<V, _>(&Wide::<Hard, Neon>::new(), row);
+    fn apart<P: Piece>(piece: P) -> P::Out {
+        piece.run()
     }
 }
 

@@ -27,6 +27,8 @@ pub fn run<K: Kernel>(kernel: &K, rows: Range<usize>) {
 impl Team for Plain {
     type Arith = Soft;
     type Slots = [f32; LANES];
+    // Mutants of the formulas are built for this level alone, and must reach every variant.
+    const FAST_VARIANTS: bool = cfg!(lockstep_plain_variants);
 
     #[inline(never)]
     fn row_as<const V: usize, K: Kernel>(&self, kernel: &K, row: usize) {

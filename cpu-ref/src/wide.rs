@@ -11,8 +11,10 @@
 //! columns that no element reaches are folded like the others: they hold +0, and x + 0 = x.
 
 use crate::chunks::{number, sum_live};
-use crate::lanes::{TOGETHER, add_all, count, elements, only_output, stage, store_rest, store_whole};
-use crate::level::Picks;
+use crate::lanes::{
+    Add, Count, Fold, Live, TOGETHER, add_all, elements, only_output, stage, store_rest, store_whole,
+};
+use crate::level::{Picks, Piece};
 use crate::pick::{self, Candidates};
 use crate::recur::recur;
 use crate::short::{self, Slots};
@@ -68,13 +70,48 @@ pub(crate) fn chunk_of<T>(row: &[T]) -> &Chunk<T> {
     }
 }
 
+/// A row with variant V.
+struct Row<'a, const V: usize, A, L, K>(&'a Wide<A, L>, &'a K, usize);
+
+impl<const V: usize, A: Arith, L: Picks, K: Kernel> Piece for Row<'_, V, A, L, K> {
+    type Out = ();
+    #[inline(always)]
+    fn run(self) {
+        self.1.row_as::<V, _>(self.0, self.2);
+    }
+}
+
+/// A whole sweep.
+struct Sweep<'a, const J: usize, const M: usize, const K: usize, const E: usize, A, L, F> {
+    team: &'a Wide<A, L>,
+    span: Span,
+    mask: Mask<'a>,
+    ins: [Stream<'a>; J],
+    outs: [Sink<'a>; M],
+    f: &'a F,
+}
+
+impl<const J: usize, const M: usize, const K: usize, const E: usize, A, L, F> Piece
+    for Sweep<'_, J, M, K, E, A, L, F>
+where
+    A: Arith,
+    L: Picks,
+    F: Element<J, M, K, E>,
+{
+    type Out = Swept<K, E>;
+    #[inline(always)]
+    fn run(self) -> Swept<K, E> {
+        self.team.sweep(self.span, self.mask, self.ins, self.outs, self.f)
+    }
+}
+
 impl<A: Arith, L: Picks> Team for Wide<A, L> {
     type Arith = A;
     type Slots = Slots;
 
     #[inline(always)]
     fn row_as<const V: usize, K: Kernel>(&self, kernel: &K, row: usize) {
-        L::row_as::<V, K>(kernel, row);
+        L::apart(Row::<V, A, L, K>(self, kernel, row));
     }
 
     #[inline(always)]
@@ -107,6 +144,7 @@ impl<A: Arith, L: Picks> Team for Wide<A, L> {
         // Integers of the same order: their maximum is one instruction and, like the alarm, a reduction.
         let mut maxima = [signed_order(f32::NEG_INFINITY); E];
         let Aligned(max) = &mut Aligned([[0.0f32; COLUMNS]; E]);
+        let Aligned(bits) = &mut Aligned([0u32; COLUMNS]);
         let Aligned(staged) = &mut Aligned([[0.0f32; COLUMNS]; 2]);
         let mut alarm = 0;
         let Aligned(out) = &mut Aligned([[0.0f32; COLUMNS]; M]);
@@ -154,13 +192,14 @@ impl<A: Arith, L: Picks> Team for Wide<A, L> {
             if let Some(bytes) = bytes {
                 prefetch(&bytes[start..]);
             }
+            let live = Live::new(F::STAGES > 0 || M + K + E > 3, m, bits);
             // A short chunk computes its padding too, and masks it.
             let [first, second] = staged;
             if F::STAGES > 0 {
-                alarm = alarm.max(stage::<A, J, M, K, E, F>(f, 0, None, x, m, first));
+                alarm = alarm.max(stage::<A, J, M, K, E, F>(f, 0, None, x, live, first));
             }
             if F::STAGES > 1 {
-                alarm = alarm.max(stage::<A, J, M, K, E, F>(f, 1, Some(first), x, m, second));
+                alarm = alarm.max(stage::<A, J, M, K, E, F>(f, 1, Some(first), x, live, second));
             }
             // A single sum is added chunk by chunk, which measured better.
             let sum = &mut sums[if K < 2 { 0 } else { filled }];
@@ -170,7 +209,7 @@ impl<A: Arith, L: Picks> Team for Wide<A, L> {
                 _ => None,
             };
             let out = direct.unwrap_or(&mut *out);
-            alarm = alarm.max(elements::<A, J, M, K, E, F>(f, [first, second], x, m, out, sum, max));
+            alarm = alarm.max(elements::<A, J, M, K, E, F>(f, [first, second], x, live, out, sum, max));
             for e in 0..E {
                 // A separate variable: an array of maxima becomes one short vector, and the loop stays
                 // scalar.
@@ -181,13 +220,11 @@ impl<A: Arith, L: Picks> Team for Wide<A, L> {
                 maxima[e] = maximum;
             }
             filled += 1;
-            if K < 2 || filled == TOGETHER {
-                for k in 0..K {
-                    match K {
-                        1 => add_all(&mut columns[k], [&sums[0][k]]),
-                        _ => add_all(&mut columns[k], [&sums[0][k], &sums[1][k]]),
-                    }
-                }
+            if K == 1 {
+                add_all(&mut columns[0], [&sums[0][0]]);
+                filled = 0;
+            } else if K > 1 && filled == TOGETHER {
+                L::apart(Add { columns, terms: [&sums[0], &sums[1]] });
                 filled = 0;
             }
             if whole && M > 1 {
@@ -204,10 +241,8 @@ impl<A: Arith, L: Picks> Team for Wide<A, L> {
                 store_rest(sink, &out[j]);
             }
         }
-        for terms in &sums[..filled] {
-            for k in 0..K {
-                add_all(&mut columns[k], [&terms[k]]);
-            }
+        if K > 1 && filled == 1 {
+            L::apart(Add { columns, terms: [&sums[0]] });
         }
         let mut swept = Swept { sums: [0.0; K], maxima: [f32::NEG_INFINITY; E], alarm };
         if alarm > flag::LIMIT {
@@ -216,13 +251,27 @@ impl<A: Arith, L: Picks> Team for Wide<A, L> {
                 cell.set(num::canonical(cell.get()));
             }
         }
-        for k in 0..K {
-            swept.sums[k] = num::canonical64(fold_columns(&columns[k]));
+        if K == 1 {
+            swept.sums[0] = num::canonical64(fold_columns(&columns[0]));
+        } else if K > 1 {
+            L::apart(Fold { columns, sums: &mut swept.sums });
         }
         for e in 0..E {
             swept.maxima[e] = num::canonical(unordered(maxima[e]));
         }
         swept
+    }
+
+    #[inline(always)]
+    fn sweep_apart<const J: usize, const M: usize, const K: usize, const E: usize, F: Element<J, M, K, E>>(
+        &self,
+        span: Span,
+        mask: Mask<'_>,
+        ins: [Stream<'_>; J],
+        outs: [Sink<'_>; M],
+        f: &F,
+    ) -> Swept<K, E> {
+        L::apart(Sweep::<J, M, K, E, A, L, F> { team: self, span, mask, ins, outs, f })
     }
 
     #[inline(always)]
@@ -257,9 +306,7 @@ impl<A: Arith, L: Picks> Team for Wide<A, L> {
             start += LANES;
         }
         if let Some(columns) = &columns {
-            for k in 0..K {
-                sums[k] = num::canonical64(fold_columns(&columns[k]));
-            }
+            L::apart(Fold { columns, sums: &mut sums });
         }
         sums
     }
@@ -336,7 +383,7 @@ impl<A: Arith, L: Picks> Team for Wide<A, L> {
         ins: [Stream<'_>; J],
         f: F,
     ) -> [f64; K] {
-        sum_live(span, mask, ins, f)
+        sum_live::<L, J, K, F>(span, mask, ins, f)
     }
 
     #[inline(always)]
@@ -395,7 +442,7 @@ impl<A: Arith, L: Picks> Team for Wide<A, L> {
     #[inline(always)]
     fn count(&self, span: Span, mask: Mask<'_>) -> u64 {
         match mask.bytes() {
-            Some(bytes) => count(bytes.row(span)),
+            Some(bytes) => L::apart(Count(bytes.row(span))),
             None => span.len() as u64,
         }
     }

@@ -295,7 +295,7 @@ impl Kernel for PolicyLossGmpo<'_> {
     /// call has one.
     #[inline(always)]
     fn row<T: Team>(&self, team: &T, row: usize) {
-        let any = self.mean == Mean::Harmonic || self.guard.is_straight_through();
+        let any = !T::FAST_VARIANTS || self.mean == Mean::Harmonic || self.guard.is_straight_through();
         match (self.variant(), any) {
             (0, true) => team.row_as::<0, Self>(self, row),
             (0, false) => team.row_as::<2, Self>(self, row),

@@ -212,7 +212,7 @@ impl<G: Gate> PolicyLoss<'_, G> {
         let RatioGranularity::Sequence { log_max } = self.level else { return None };
         let ins = [Stream::Array(self.logp), Stream::Array(self.logp_old)];
         // Bad inputs raise the alarm of the sweep that follows.
-        let swept = team.sweep(span, self.loss_mask, ins, [], &LogRatio::<false>);
+        let swept = team.sweep_apart(span, self.loss_mask, ins, [], &LogRatio::<false>);
         Some(Sequence::of(swept.sums[0], tokens, log_max))
     }
 

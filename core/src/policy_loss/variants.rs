@@ -50,6 +50,16 @@ impl<G: Gate> PolicyLoss<'_, G> {
     /// points.
     #[inline(always)]
     pub(super) fn choose<T: Team>(&self, team: &T, row: usize) {
+        if !T::FAST_VARIANTS {
+            return match self.variant() {
+                0 | 1 => team.row_as::<1, Self>(self, row),
+                2 => team.row_as::<2, Self>(self, row),
+                3 => team.row_as::<3, Self>(self, row),
+                4 => team.row_as::<4, Self>(self, row),
+                5 => team.row_as::<5, Self>(self, row),
+                _ => team.row_as::<6, Self>(self, row),
+            };
+        }
         let written = self.loss.as_ref().is_some_and(|loss| loss.token_loss.is_some());
         let k3 = self.kl.is_some_and(|term| term.kl.estimator == KlFormula::K3);
         match self.variant() {

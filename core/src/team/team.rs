@@ -155,6 +155,10 @@ pub trait Team {
     /// One number for each of at most [`LANES`](super::fold::LANES) elements: on a GPU, one in each lane.
     type Slots: Copy;
 
+    /// Whether a kernel may run variants that exist for speed alone. Without them a row runs the variant that
+    /// serves every call of its kind: less code, and a reference that the fast variants are compared with.
+    const FAST_VARIANTS: bool = true;
+
     /// Runs row `row` with variant V: on a CPU, in a function of its own. The compiler's time grows with the
     /// square of a function's length, so a kernel with many long variants calls each of them this way.
     #[inline(always)]
@@ -175,6 +179,20 @@ pub trait Team {
         outs: [Sink<'_>; M],
         f: &F,
     ) -> Swept<K, E>;
+
+    /// A [`sweep`](Team::sweep) that several variants of a row have in common: on a CPU, in a function of its
+    /// own.
+    #[inline(always)]
+    fn sweep_apart<const J: usize, const M: usize, const K: usize, const E: usize, F: Element<J, M, K, E>>(
+        &self,
+        span: Span,
+        mask: Mask<'_>,
+        ins: [Stream<'_>; J],
+        outs: [Sink<'_>; M],
+        f: &F,
+    ) -> Swept<K, E> {
+        self.sweep(span, mask, ins, outs, f)
+    }
 
     /// Computes K sums of `f(i)` over the elements of `span`; for short rows and index arithmetic.
     fn sum<const K: usize>(&self, span: Span, f: impl Fn(usize) -> [f64; K]) -> [f64; K];

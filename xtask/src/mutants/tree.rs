@@ -196,7 +196,7 @@ fn cargo(tree: &Path, folder: &Path, words: &[&str]) -> Command {
         .current_dir(tree)
         .env("CARGO_TARGET_DIR", folder.join("build"))
         .env("CARGO_PROFILE_RELEASE_OPT_LEVEL", "1")
-        .env("RUSTFLAGS", "--cap-lints=allow")
+        .env("RUSTFLAGS", "--cap-lints=allow --cfg=lockstep_plain_variants")
         .args(words)
         .args(["--release", "--quiet", "--message-format=json"]);
     command

@@ -185,10 +185,11 @@ impl<G: Gate> PolicyLoss<'_, G> {
             // A row has fewer than 2³² tokens: its offsets are u32.
             self.row_tokens.put(row, tokens as u32);
             let mut alarm = swept.alarm;
-            if ROWS != token::GENERAL && K > 0 && tokens > 0 {
+            // The general loop checks each token's advantage, and its loss if losses are asked for.
+            if tokens > 0 && (ROWS == token::OPEN || (ROWS == token::NARROW && K > 0)) {
                 // A binary64 sum of finite binary32 numbers is finite.
-                let lost = if swept.sums[0].is_finite() { 0 } else { u32::MAX };
-                alarm = flag::worse(alarm, flag::worse(flag::finite(own), lost));
+                let lost = self.loss.is_some() && swept.sums.iter().any(|sum| !sum.is_finite());
+                alarm = flag::worse(alarm, flag::worse(flag::finite(own), if lost { u32::MAX } else { 0 }));
             }
             self.row_alarm.put(row, alarm);
             if let (Some(loss), Some(sum)) = (&self.loss, swept.sums.first()) {

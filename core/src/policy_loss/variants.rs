@@ -52,7 +52,8 @@ impl<G: Gate> PolicyLoss<'_, G> {
     pub(super) fn choose<T: Team>(&self, team: &T, row: usize) {
         if !T::FAST_VARIANTS {
             return match self.variant() {
-                0 | 1 => team.row_as::<1, Self>(self, row),
+                0 => team.row_as::<0, Self>(self, row),
+                1 => team.row_as::<1, Self>(self, row),
                 2 => team.row_as::<2, Self>(self, row),
                 3 => team.row_as::<3, Self>(self, row),
                 4 => team.row_as::<4, Self>(self, row),
@@ -66,10 +67,11 @@ impl<G: Gate> PolicyLoss<'_, G> {
             _ if self.uniform() => team.row_as::<UNIFORM, Self>(self, row),
             1 if self.open() => team.row_as::<OPEN, Self>(self, row),
             3 if self.open() && !written => team.row_as::<OPEN_LOSS, Self>(self, row),
-            4 if self.open() && !written && !k3 => team.row_as::<OPEN_LINEAR_LOSS, Self>(self, row),
+            // Without losses as well: these are the fastest loops with a KL term.
+            2 | 4 if self.open() && !written && !k3 => team.row_as::<OPEN_LINEAR_LOSS, Self>(self, row),
             3 if self.narrow() && !written => team.row_as::<NARROW_LOSS, Self>(self, row),
-            4 if self.narrow() && !written && k3 => team.row_as::<NARROW_K3_LOSS, Self>(self, row),
-            4 if self.narrow() && !written => team.row_as::<NARROW_LINEAR_LOSS, Self>(self, row),
+            2 | 4 if self.narrow() && !written && k3 => team.row_as::<NARROW_K3_LOSS, Self>(self, row),
+            2 | 4 if self.narrow() && !written => team.row_as::<NARROW_LINEAR_LOSS, Self>(self, row),
             0 => team.row_as::<0, Self>(self, row),
             1 => team.row_as::<1, Self>(self, row),
             2 if k3 => team.row_as::<K3, Self>(self, row),

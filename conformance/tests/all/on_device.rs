@@ -9,9 +9,10 @@ use lockstep_conformance::cases::params::{BAND, weights};
 use lockstep_conformance::cases::random::random;
 use lockstep_conformance::cases::shapes::{Shape, named, small};
 use lockstep_conformance::cases::values::Range;
-use lockstep_conformance::cases::{Case, Params, corpus::tokens, slot};
-use lockstep_conformance::launch::{self, POLICY_SUMS};
+use lockstep_conformance::cases::{Case, corpus::tokens, slot};
+use lockstep_conformance::launch;
 use lockstep_conformance::ops::AnyOp;
+use lockstep_conformance::ops::policy_loss::{POLICY_SUMS, Policy};
 use lockstep_conformance::output::{Output, Values, first_difference};
 use lockstep_core::Error;
 use lockstep_core::aggregate::totals::{COUNTS, NONEMPTY, SEQUENCES, TOKENS};
@@ -32,13 +33,11 @@ fn losses() -> impl Iterator<Item = &'static str> {
 /// The case with this weight, whose numbers are read from `counted` partial counts.
 fn with(case: &Case, weight: Weight, counted: Option<usize>) -> Case {
     let params = match case.params {
-        Params::Policy(policy) => {
-            Params::Policy(lockstep_conformance::cases::Policy { weight, counted, ..policy })
-        }
-        Params::Op(AnyOp::Gmpo(gmpo)) => {
+        AnyOp::Policy(policy) => AnyOp::Policy(Policy { weight, counted, ..policy }),
+        AnyOp::Gmpo(gmpo) => {
             lockstep_conformance::ops::gmpo::Gmpo { denominator: weight.denominator, counted, ..gmpo }.into()
         }
-        Params::Op(AnyOp::ValueLoss(value)) => {
+        AnyOp::ValueLoss(value) => {
             lockstep_conformance::ops::value_loss::ValueLoss { weight, counted, ..value }.into()
         }
         other => panic!("{other:?} has no weight"),
@@ -190,8 +189,8 @@ impl Rows {
 fn padded(op: &str, seed: u64, sequences: usize) -> Case {
     let mut case = random(op, seed).unwrap();
     match &mut case.params {
-        Params::Policy(policy) => policy.metrics = true,
-        Params::Op(AnyOp::Gmpo(gmpo)) => (gmpo.loss, gmpo.metrics) = (true, true),
+        AnyOp::Policy(policy) => policy.metrics = true,
+        AnyOp::Gmpo(gmpo) => (gmpo.loss, gmpo.metrics) = (true, true),
         other => panic!("{other:?} has no metrics"),
     }
     let rows = case.data.rows() + sequences;

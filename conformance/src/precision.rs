@@ -1,9 +1,9 @@
 //! **The only table of tolerances.** Between backends the tolerance is 0 bits and is listed nowhere.
 //!
 //! Errors against the oracle are allowed in units of 2⁻²⁴ of the magnitude that [`expect`](crate::expect)
-//! gives for the element. The lines are in the files of the ops ([`ALLOWED`](crate::ops::OpTest::ALLOWED)). An
-//! unlisted output must be equal. A test fails if an entry is more than [`SLACK`] times the measured error,
-//! which makes it too wide.
+//! gives for the element. The lines are in the files of the ops
+//! ([`ALLOWED`](crate::ops::OpTest::ALLOWED)). An unlisted output must be equal. A test fails if an entry is
+//! more than [`SLACK`] times the measured error, which makes it too wide.
 
 use crate::ops::AnyOp;
 

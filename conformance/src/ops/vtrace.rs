@@ -24,8 +24,8 @@ const SETTINGS: [Constants; 4] = [
     constants(0.9, 0.5, 2.0, 1.5, 0.5),
     constants(0.5, 0.0, f64::INFINITY, f64::INFINITY, 1.0),
 ];
-const REASON: &str = "exp is within 1 ULP (two units); the rounding of logp - logp_rollout is in the magnitude; \
-                   one rounding of the result";
+const REASON: &str = "exp is within 1 ULP (two units); the rounding of logp - logp_rollout is in the \
+                      magnitude; one rounding of the result";
 
 impl OpTest for VTrace {
     const OPS: &'static [&'static str] = &["vtrace"];

@@ -5,19 +5,8 @@
 //! all threads, with buffers larger than the caches.
 
 use lockstep::{Device, Error};
-use lockstep_benches::{Inputs, all};
+use lockstep_benches::{Inputs, all, best};
 use lockstep_catalogue::{Entry, catalogue};
-use std::time::Instant;
-
-fn best(mut f: impl FnMut() -> Result<(), Error>) -> Result<f64, Error> {
-    let mut best = f64::INFINITY;
-    for _ in 0..6 {
-        let start = Instant::now();
-        f()?;
-        best = best.min(start.elapsed().as_secs_f64());
-    }
-    Ok(best)
-}
 
 fn main() -> Result<(), Error> {
     let tokens = std::env::args().nth(1).and_then(|s| s.parse().ok()).unwrap_or(16 << 20);
@@ -31,7 +20,7 @@ fn main() -> Result<(), Error> {
         if entries.is_empty() {
             continue;
         }
-        let seconds = best(|| (bench.run)(&device).map(|_| ()))?;
+        let seconds = best(6, || (bench.run)(&device).map(|_| ()))?;
         for entry in entries {
             println!("{},{:.3}", entry.name, seconds * 1e9 / inputs.count(entry.per) as f64);
         }

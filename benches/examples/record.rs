@@ -6,18 +6,7 @@
 //! `LOCKSTEP_OPS=coef` restrict it.
 
 use lockstep::{Device, Error, SimdLevel};
-use lockstep_benches::{Copy, Inputs, all};
-use std::time::Instant;
-
-fn best(runs: usize, mut f: impl FnMut() -> Result<(), Error>) -> Result<f64, Error> {
-    let mut best = f64::INFINITY;
-    for _ in 0..runs {
-        let start = Instant::now();
-        f()?;
-        best = best.min(start.elapsed().as_secs_f64());
-    }
-    Ok(best)
-}
+use lockstep_benches::{Copy, Inputs, all, best};
 
 fn main() -> Result<(), Error> {
     let number =

@@ -6,10 +6,9 @@
 
 use lockstep::ops::tree::{Outcomes, PrefixTree, Scratch, TempoParams, Tokens, tempo};
 use lockstep::{Batch, Device, Error};
-use lockstep_benches::{Copy, shared_halves};
+use lockstep_benches::{Copy, best, shared_halves};
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::Instant;
 
 /// The system's allocator with a count of allocated bytes. The system's own numbers for the process count
 /// whole pages, and their peak includes earlier cases.
@@ -52,17 +51,6 @@ fn peak<T>(f: impl FnOnce() -> T) -> (T, usize) {
     PEAK.store(before, Ordering::Relaxed);
     let out = f();
     (out, PEAK.load(Ordering::Relaxed) - before)
-}
-
-/// Best of `runs`, in seconds.
-fn best(runs: usize, mut f: impl FnMut() -> Result<(), Error>) -> Result<f64, Error> {
-    let mut best = f64::INFINITY;
-    for _ in 0..runs {
-        let start = Instant::now();
-        f()?;
-        best = best.min(start.elapsed().as_secs_f64());
-    }
-    Ok(best)
 }
 
 fn measure(device: &Device, threads: usize, responses: usize, length: usize) -> Result<(), Error> {

@@ -11,31 +11,17 @@ pub(crate) fn benches<'a>(inputs: &'a Inputs, batch: Batch<'a>) -> Vec<Bench<'a>
     let partials: Vec<f64> = inputs.rewards.iter().map(|r| f64::from(*r)).collect();
     let same = partials.clone();
     vec![
-        Bench {
-            name: "exact_sum",
-            bytes: 8.0 * per_token,
-            run: Box::new(move |device: &Device| Ok(bits64(&[exact_sum(device, &partials)?.0.finish()]))),
-        },
-        Bench {
-            name: "exact_sum_f32",
-            bytes: 5.0,
-            run: Box::new(move |device: &Device| {
-                Ok(bits64(&[exact_token_sum(device, &batch, &inputs.logp, true)?.0.finish()]))
-            }),
-        },
-        Bench {
-            name: "exact_sum/accumulator",
-            bytes: 8.0 * per_token,
-            run: Box::new(move |_: &Device| {
-                Ok(bits64(&[same.iter().copied().collect::<ExactSum>().finish()]))
-            }),
-        },
-        Bench {
-            name: "exact_sum/moments",
-            bytes: 4.0,
-            run: Box::new(move |_: &Device| {
-                Ok(bits64(&inputs.logp.iter().copied().collect::<ExactMoments>().moments()))
-            }),
-        },
+        Bench::new("exact_sum", 8.0 * per_token, move |device: &Device| {
+            Ok(bits64(&[exact_sum(device, &partials)?.0.finish()]))
+        }),
+        Bench::new("exact_sum_f32", 5.0, move |device: &Device| {
+            Ok(bits64(&[exact_token_sum(device, &batch, &inputs.logp, true)?.0.finish()]))
+        }),
+        Bench::new("exact_sum/accumulator", 8.0 * per_token, move |_: &Device| {
+            Ok(bits64(&[same.iter().copied().collect::<ExactSum>().finish()]))
+        }),
+        Bench::new("exact_sum/moments", 4.0, move |_: &Device| {
+            Ok(bits64(&inputs.logp.iter().copied().collect::<ExactMoments>().moments()))
+        }),
     ]
 }

@@ -44,57 +44,33 @@ pub(crate) fn benches<'a>(inputs: &'a Inputs, batch: Batch<'a>) -> Vec<Bench<'a>
     let outcome: Vec<f32> =
         (0..turns).map(|k| if k % TURNS < TURNS / 2 { f32::NAN } else { (k % 3) as f32 }).collect();
     vec![
-        Bench {
-            name: "gdpo",
-            bytes: 12.0 * per_sequence,
-            run: Box::new(move |device| {
-                let group = GroupParams::grpo(true, 1, 1e-4);
-                Ok(bits(&gdpo(device, &batch, &components, &[1.0, 0.5], &group, &WhitenParams::TRL)?))
-            }),
-        },
-        Bench {
-            name: "vcpo_weights",
-            bytes: 13.0,
-            run: Box::new(move |device| {
-                let policies = [&inputs.logp[..], &inputs.logp_old];
-                let score = SequenceScore::Tokens(Score::Norm(&norm));
-                // Without a bound, a ratio over thousands of tokens overflows.
-                let params = VcpoWeights { most: Some(8.0), ..VcpoWeights::default() };
-                Ok(bits(&vcpo_weights(device, &batch, policies, score, &params)?))
-            }),
-        },
-        Bench {
-            name: "turn_return",
-            bytes: 12.0 * per_turn,
-            run: Box::new(move |device| {
-                let turns = Turns { cu_turns: &cu_turns, rewards: &rewards, roles: &roles };
-                Ok(bits(&turn_return(device, &batch, &turns, 0.9)?))
-            }),
-        },
-        Bench {
-            name: "normalize_roles",
-            bytes: 12.0 * per_turn,
-            run: Box::new(move |device| {
-                let norm = RoleNorm { set: NormSet::Samples, by_std: true, eps: 1e-6 };
-                Ok(bits(&normalize_roles(device, &values, &of_roles, &norm)?))
-            }),
-        },
-        Bench {
-            name: "kl_in_reward",
-            bytes: 17.0,
-            run: Box::new(move |device| {
-                let Inputs { logp, logp_old, logp_ref, .. } = inputs;
-                let k1 = Kl::new(KlFormula::K1);
-                Ok(bits(&kl_in_reward(device, &batch, logp, logp_old, logp_ref, &k1, 0.01)?))
-            }),
-        },
-        Bench {
-            name: "step_values",
-            bytes: 24.0 * per_turn,
-            run: Box::new(move |device| {
-                let tree = ExplicitTree { parent: &parent, outcome: &outcome, weights: None };
-                Ok(bits(&step_values(device, &tree, &StepParams::default())?.advantage))
-            }),
-        },
+        Bench::new("gdpo", 12.0 * per_sequence, move |device| {
+            let group = GroupParams::grpo(true, 1, 1e-4);
+            Ok(bits(&gdpo(device, &batch, &components, &[1.0, 0.5], &group, &WhitenParams::TRL)?))
+        }),
+        Bench::new("vcpo_weights", 13.0, move |device| {
+            let policies = [&inputs.logp[..], &inputs.logp_old];
+            let score = SequenceScore::Tokens(Score::Norm(&norm));
+            // Without a bound, a ratio over thousands of tokens overflows.
+            let params = VcpoWeights { most: Some(8.0), ..VcpoWeights::default() };
+            Ok(bits(&vcpo_weights(device, &batch, policies, score, &params)?))
+        }),
+        Bench::new("turn_return", 12.0 * per_turn, move |device| {
+            let turns = Turns { cu_turns: &cu_turns, rewards: &rewards, roles: &roles };
+            Ok(bits(&turn_return(device, &batch, &turns, 0.9)?))
+        }),
+        Bench::new("normalize_roles", 12.0 * per_turn, move |device| {
+            let norm = RoleNorm { set: NormSet::Samples, by_std: true, eps: 1e-6 };
+            Ok(bits(&normalize_roles(device, &values, &of_roles, &norm)?))
+        }),
+        Bench::new("kl_in_reward", 17.0, move |device| {
+            let Inputs { logp, logp_old, logp_ref, .. } = inputs;
+            let k1 = Kl::new(KlFormula::K1);
+            Ok(bits(&kl_in_reward(device, &batch, logp, logp_old, logp_ref, &k1, 0.01)?))
+        }),
+        Bench::new("step_values", 24.0 * per_turn, move |device| {
+            let tree = ExplicitTree { parent: &parent, outcome: &outcome, weights: None };
+            Ok(bits(&step_values(device, &tree, &StepParams::default())?.advantage))
+        }),
     ]
 }

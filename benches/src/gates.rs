@@ -40,7 +40,7 @@ pub(crate) fn benches<'a>(inputs: &'a Inputs, both: (Batch<'a>, Counts)) -> Vec<
             gmpo(device, &batch, &input, &params, &mut out)?;
             Ok(bits(&out.coef) ^ out.loss.unwrap_or(0.0).to_bits())
         };
-        Bench { name, bytes: 13.0, run: Box::new(run) }
+        Bench::new(name, 13.0, run)
     };
     vec![
         policy_with("policy_loss_mini_rl/coef", inputs, both, mini, second, Outputs::COEF, 17.0),
@@ -48,28 +48,22 @@ pub(crate) fn benches<'a>(inputs: &'a Inputs, both: (Batch<'a>, Counts)) -> Vec<
         policy_with("policy_loss_remix/coef", inputs, both, remix, second, Outputs::COEF, 17.0),
         gmpo("policy_loss_gmpo/coef", Outputs::COEF),
         gmpo("policy_loss_gmpo/all", Outputs { loss: true, metrics: true, ..Outputs::COEF }),
-        Bench {
-            name: "sequence_weight",
-            bytes: 13.0,
-            run: Box::new(move |device| {
-                let logps = [&inputs.logp[..], &inputs.logp_old];
-                let rule = SequenceRule::VESPO;
-                Ok(bits(&sequence_weight(device, &batch, logps, &inputs.advantage, None, &rule)?))
-            }),
-        },
-        Bench {
-            name: "covariance",
-            bytes: 9.0,
-            run: Box::new(move |device| Ok(bits(&covariance(device, &batch, &inputs.logp, advantage)?))),
-        },
+        Bench::new("sequence_weight", 13.0, move |device| {
+            let logps = [&inputs.logp[..], &inputs.logp_old];
+            let rule = SequenceRule::VESPO;
+            Ok(bits(&sequence_weight(device, &batch, logps, &inputs.advantage, None, &rule)?))
+        }),
+        Bench::new("covariance", 9.0, move |device| {
+            Ok(bits(&covariance(device, &batch, &inputs.logp, advantage)?))
+        }),
         // The keys once, eleven passes over them, one selection.
-        Bench {
-            name: "selection_key, digit_counts, narrow_digits, select_top",
-            bytes: 9.0 + 11.0 * 4.0 + 9.0,
-            run: Box::new(move |device| {
+        Bench::new(
+            "selection_key, digit_counts, narrow_digits, select_top",
+            9.0 + 11.0 * 4.0 + 9.0,
+            move |device| {
                 let chosen = select(device, &batch, &Candidates::largest(&inputs.logp), 1000)?;
                 Ok(bits(&chosen.choose(device, &batch, Pick::All(1.0), Pick::All(0.0))?.0))
-            }),
-        },
+            },
+        ),
     ]
 }

@@ -20,3 +20,14 @@ pub use gpu::{OnGpu, copy_on_gpu};
 pub use inputs::Inputs;
 pub use ops::{Bench, Run, all, same_bits};
 pub use tree::shared_halves;
+
+/// The least of the times that `f` takes, in seconds.
+pub fn best(runs: usize, mut f: impl FnMut() -> Result<(), lockstep::Error>) -> Result<f64, lockstep::Error> {
+    let mut best = f64::INFINITY;
+    for _ in 0..runs {
+        let start = std::time::Instant::now();
+        f()?;
+        best = best.min(start.elapsed().as_secs_f64());
+    }
+    Ok(best)
+}

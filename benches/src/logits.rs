@@ -16,91 +16,59 @@ use lockstep_core::ratio::Guard;
 
 pub(crate) fn benches<'a>(inputs: &'a Inputs, batch: Batch<'a>) -> Vec<Bench<'a>> {
     let weight = Weight { per_row: PerRow::One, denominator: batch.tokens() as f64, scale: 1.0 };
-    let values = Bench {
-        name: "value_loss",
-        bytes: 21.0,
-        run: Box::new(move |device| {
-            let input = ValueInput {
-                values: &inputs.logp,
-                values_old: Some(&inputs.logp_old),
-                returns: &inputs.logp_ref,
-                huber_delta: None,
-            };
-            Ok(bits(&value_loss(device, &batch, &input, 0.2, &weight)?.gradient))
-        }),
-    };
-    let kl = Bench {
-        name: "kl_importance",
-        bytes: 21.0,
-        run: Box::new(move |device| {
-            let Inputs { logp, logp_old, logp_ref, .. } = inputs;
-            let policies = ThreePolicies { logp, logp_old, logp_ref };
-            let guard = Guard::clamp(Guard::LOG_RATIO_CLAMP);
-            Ok(bits(&kl_importance(device, &batch, &policies, &Kl::LOW_VAR_KL, guard, true)?.gradient))
-        }),
-    };
+    let values = Bench::new("value_loss", 21.0, move |device| {
+        let input = ValueInput {
+            values: &inputs.logp,
+            values_old: Some(&inputs.logp_old),
+            returns: &inputs.logp_ref,
+            huber_delta: None,
+        };
+        Ok(bits(&value_loss(device, &batch, &input, 0.2, &weight)?.gradient))
+    });
+    let kl = Bench::new("kl_importance", 21.0, move |device| {
+        let Inputs { logp, logp_old, logp_ref, .. } = inputs;
+        let policies = ThreePolicies { logp, logp_old, logp_ref };
+        let guard = Guard::clamp(Guard::LOG_RATIO_CLAMP);
+        Ok(bits(&kl_importance(device, &batch, &policies, &Kl::LOW_VAR_KL, guard, true)?.gradient))
+    });
     let (tokens, vocab) = inputs.logit_rows();
     let (z, labels) = (&inputs.logp[..tokens * vocab], vec![17u32.min(vocab as u32 - 1); tokens]);
     let share = (tokens * vocab) as f64 / inputs.tokens() as f64;
     let mut list = vec![kl, values];
     for (name, moments) in [("logits_statistics/logp", false), ("logits_statistics/moments", true)] {
         let labels = labels.clone();
-        list.push(Bench {
-            name,
-            bytes: 4.0 * share,
-            run: Box::new(move |device| {
-                let rows = Logits { logits: z, labels: &labels, loss_mask: None };
-                Ok(bits(&logits_statistics(device, &rows, 1.0, moments)?.logp))
-            }),
-        });
+        list.push(Bench::new(name, 4.0 * share, move |device| {
+            let rows = Logits { logits: z, labels: &labels, loss_mask: None };
+            Ok(bits(&logits_statistics(device, &rows, 1.0, moments)?.logp))
+        }));
     }
     let (of_gradient, of_otr, of_draws, of_sampled) =
         (labels.clone(), labels.clone(), labels.clone(), labels);
-    list.push(Bench {
-        name: "logits_statistics, logits_gradient",
-        bytes: 12.0 * share,
-        run: Box::new(move |device| {
-            let rows = Logits { logits: z, labels: &of_gradient, loss_mask: None };
-            let statistics = logits_statistics(device, &rows, 1.0, true)?;
-            let coef = vec![-0.5; tokens];
-            Ok(bits(&logits_gradient(device, &rows, &statistics, &coef, Some(&coef))?))
-        }),
-    });
-    list.push(Bench {
-        name: "otr_exact",
-        bytes: 8.0 * share,
-        run: Box::new(move |device| {
-            let rows = Logits { logits: z, labels: &of_otr, loss_mask: None };
-            Ok(bits(&otr_exact(device, &rows, 1.3, -0.1, None, true)?.gradient))
-        }),
-    });
-    list.push(Bench {
-        name: "draw_tokens",
-        bytes: 4.0 * share,
-        run: Box::new(move |device| {
-            let rows = Logits { logits: z, labels: &of_draws, loss_mask: None };
-            let tokens = draw_tokens(device, &rows, 1.3, 256, 7)?;
-            Ok(tokens.iter().fold(0, |h: u64, token| h.wrapping_mul(31).wrapping_add((*token).into())))
-        }),
-    });
-    list.push(Bench {
-        name: "otr_sampled",
-        bytes: 8.0 * share,
-        run: Box::new(move |device| {
-            let rows = Logits { logits: z, labels: &of_sampled, loss_mask: None };
-            let candidates: Vec<u32> = (0..tokens * 256).map(|j| (j % 256 * vocab / 256) as u32).collect();
-            Ok(bits(&otr_sampled(device, &rows, &candidates, -0.1, None, true)?.gradient))
-        }),
-    });
+    list.push(Bench::new("logits_statistics, logits_gradient", 12.0 * share, move |device| {
+        let rows = Logits { logits: z, labels: &of_gradient, loss_mask: None };
+        let statistics = logits_statistics(device, &rows, 1.0, true)?;
+        let coef = vec![-0.5; tokens];
+        Ok(bits(&logits_gradient(device, &rows, &statistics, &coef, Some(&coef))?))
+    }));
+    list.push(Bench::new("otr_exact", 8.0 * share, move |device| {
+        let rows = Logits { logits: z, labels: &of_otr, loss_mask: None };
+        Ok(bits(&otr_exact(device, &rows, 1.3, -0.1, None, true)?.gradient))
+    }));
+    list.push(Bench::new("draw_tokens", 4.0 * share, move |device| {
+        let rows = Logits { logits: z, labels: &of_draws, loss_mask: None };
+        let tokens = draw_tokens(device, &rows, 1.3, 256, 7)?;
+        Ok(tokens.iter().fold(0, |h: u64, token| h.wrapping_mul(31).wrapping_add((*token).into())))
+    }));
+    list.push(Bench::new("otr_sampled", 8.0 * share, move |device| {
+        let rows = Logits { logits: z, labels: &of_sampled, loss_mask: None };
+        let candidates: Vec<u32> = (0..tokens * 256).map(|j| (j % 256 * vocab / 256) as u32).collect();
+        Ok(bits(&otr_sampled(device, &rows, &candidates, -0.1, None, true)?.gradient))
+    }));
     let reference = &inputs.logp_ref[..tokens * vocab];
-    list.push(Bench {
-        name: "logits_kl",
-        bytes: 12.0 * share,
-        run: Box::new(move |device| {
-            let rows = TwoRows { logits: z, reference, vocab, loss_mask: None };
-            let coef = vec![1.0; tokens];
-            Ok(bits(&logits_kl(device, &rows, Direction::Policy, 1.0, Some(&coef))?.gradient))
-        }),
-    });
+    list.push(Bench::new("logits_kl", 12.0 * share, move |device| {
+        let rows = TwoRows { logits: z, reference, vocab, loss_mask: None };
+        let coef = vec![1.0; tokens];
+        Ok(bits(&logits_kl(device, &rows, Direction::Policy, 1.0, Some(&coef))?.gradient))
+    }));
     list
 }

@@ -33,7 +33,16 @@ pub struct Bench<'a> {
     pub run: Run<'a>,
 }
 
-impl Bench<'_> {
+impl<'a> Bench<'a> {
+    /// The benchmark of `run`.
+    pub(crate) fn new(
+        name: &'static str,
+        bytes: f64,
+        run: impl FnMut(&Device) -> Result<u64, Error> + 'a,
+    ) -> Self {
+        Bench { name, bytes, run: Box::new(run) }
+    }
+
     /// The names before the slashes: ops of the table, or a function's.
     pub fn ops(&self) -> impl Iterator<Item = &'static str> {
         self.name.split(", ").filter_map(|name| name.split('/').next())
@@ -101,7 +110,7 @@ where
         policy_loss(device, &batch, &input, &params, &mut out)?;
         Ok(bits(&out.coef) ^ out.loss.unwrap_or(0.0).to_bits())
     };
-    Bench { name, bytes, run: Box::new(run) }
+    Bench::new(name, bytes, run)
 }
 
 /// All ops.
@@ -127,170 +136,103 @@ pub fn all(inputs: &Inputs) -> Result<Vec<Bench<'_>>, Error> {
         policy("policy_loss_dppo_tv/coef", inputs, both, tv, Outputs::COEF, coef),
         policy("policy_loss_dppo_kl/coef", inputs, both, kl, Outputs::COEF, coef),
     ];
-    list.push(Bench {
-        name: "token_ratio",
-        bytes: 17.0,
-        run: Box::new(move |device| {
-            let guard = Guard::clamp(20.0);
-            let out = ops::token_ratio(device, &batch, &inputs.logp, &inputs.logp_old, guard, [0.8, 1.2])?;
-            Ok(bits(&out.ratio))
-        }),
-    });
-    list.push(Bench {
-        name: "kl",
-        bytes: 17.0,
-        run: Box::new(move |device| {
-            let k3 = Kl::guarded(KlFormula::K3);
-            Ok(bits(&ops::kl(device, &batch, &inputs.logp, &inputs.logp_ref, &k3)?.kl))
-        }),
-    });
-    list.push(Bench {
-        name: "aggregate",
-        bytes: 5.0,
-        run: Box::new(move |device| {
-            let weight = Weight { per_row: PerRow::One, denominator: 1.0, scale: 1.0 };
-            Ok(bits64(&ops::aggregate(device, &batch, &inputs.logp, &weight)?.row_sum))
-        }),
-    });
-    list.push(Bench {
-        name: "row_scan",
-        bytes: 9.0,
-        run: Box::new(move |device| {
-            Ok(bits(&ops::row_scan(device, &batch, &inputs.logp, Direction::Suffix)?))
-        }),
-    });
+    list.push(Bench::new("token_ratio", 17.0, move |device| {
+        let guard = Guard::clamp(20.0);
+        let out = ops::token_ratio(device, &batch, &inputs.logp, &inputs.logp_old, guard, [0.8, 1.2])?;
+        Ok(bits(&out.ratio))
+    }));
+    list.push(Bench::new("kl", 17.0, move |device| {
+        let k3 = Kl::guarded(KlFormula::K3);
+        Ok(bits(&ops::kl(device, &batch, &inputs.logp, &inputs.logp_ref, &k3)?.kl))
+    }));
+    list.push(Bench::new("aggregate", 5.0, move |device| {
+        let weight = Weight { per_row: PerRow::One, denominator: 1.0, scale: 1.0 };
+        Ok(bits64(&ops::aggregate(device, &batch, &inputs.logp, &weight)?.row_sum))
+    }));
+    list.push(Bench::new("row_scan", 9.0, move |device| {
+        Ok(bits(&ops::row_scan(device, &batch, &inputs.logp, Direction::Suffix)?))
+    }));
     let params = GroupParams::grpo(true, 1, 1e-6).singleton(Singleton::Zero);
     let per_token = inputs.rewards.len() as f64 / inputs.tokens() as f64;
-    list.push(Bench {
-        name: "group_advantage",
-        bytes: 8.0 * per_token,
-        run: Box::new(move |device| {
-            Ok(bits(&ops::group_advantage(device, &batch, &inputs.rewards, None, &params)?.advantage))
-        }),
-    });
+    list.push(Bench::new("group_advantage", 8.0 * per_token, move |device| {
+        Ok(bits(&ops::group_advantage(device, &batch, &inputs.rewards, None, &params)?.advantage))
+    }));
     for (name, params) in [
         ("group_advantage/leave_one_out", GroupParams::new(Baseline::LeaveOneOut, Scale::None { ddof: 1 })),
         ("group_advantage/median", GroupParams::new(Baseline::Median, Scale::Mad { floor: 1e-3 })),
     ] {
         let params = params.singleton(Singleton::Zero);
-        list.push(Bench {
-            name,
-            bytes: 8.0 * per_token,
-            run: Box::new(move |device| {
-                Ok(bits(&ops::group_advantage(device, &batch, &inputs.rewards, None, &params)?.advantage))
-            }),
-        });
+        list.push(Bench::new(name, 8.0 * per_token, move |device| {
+            Ok(bits(&ops::group_advantage(device, &batch, &inputs.rewards, None, &params)?.advantage))
+        }));
     }
-    list.push(Bench {
-        name: "row_moments, fold_moments",
-        bytes: 5.0,
-        run: Box::new(move |device| {
-            let moments = ops::token_moments(device, &batch, &inputs.logp)?;
-            Ok(bits64(&[moments.mean, moments.squares]))
-        }),
-    });
-    list.push(Bench {
-        name: "whiten",
-        bytes: 14.0,
-        run: Box::new(move |device| {
-            Ok(bits(&ops::whiten(device, &batch, Advantage::PerToken(&inputs.logp), &WhitenParams::VERL)?))
-        }),
-    });
-    list.push(Bench {
-        name: "discounted_return",
-        bytes: 9.0,
-        run: Box::new(move |device| Ok(bits(&ops::discounted_return(device, &batch, &inputs.logp, 0.99)?))),
-    });
-    list.push(Bench {
-        name: "pass_at_k",
-        bytes: 8.0 * per_token,
-        run: Box::new(move |device| {
-            Ok(bits(&ops::pass_at_k(device, &batch, &inputs.rewards, None, 4, 0.5)?.advantage))
-        }),
-    });
+    list.push(Bench::new("row_moments, fold_moments", 5.0, move |device| {
+        let moments = ops::token_moments(device, &batch, &inputs.logp)?;
+        Ok(bits64(&[moments.mean, moments.squares]))
+    }));
+    list.push(Bench::new("whiten", 14.0, move |device| {
+        Ok(bits(&ops::whiten(device, &batch, Advantage::PerToken(&inputs.logp), &WhitenParams::VERL)?))
+    }));
+    list.push(Bench::new("discounted_return", 9.0, move |device| {
+        Ok(bits(&ops::discounted_return(device, &batch, &inputs.logp, 0.99)?))
+    }));
+    list.push(Bench::new("pass_at_k", 8.0 * per_token, move |device| {
+        Ok(bits(&ops::pass_at_k(device, &batch, &inputs.rewards, None, 4, 0.5)?.advantage))
+    }));
     let components = [&inputs.rewards[..], &inputs.advantage[..]].concat();
-    list.push(Bench {
-        name: "combine",
-        bytes: 12.0 * per_token,
-        run: Box::new(move |device| Ok(bits(&ops::combine(device, &batch, &components, &[1.0, 0.5])?))),
-    });
+    list.push(Bench::new("combine", 12.0 * per_token, move |device| {
+        Ok(bits(&ops::combine(device, &batch, &components, &[1.0, 0.5])?))
+    }));
     let partials: Vec<f64> = inputs.rewards.iter().map(|r| f64::from(*r)).collect();
-    list.push(Bench {
-        name: "fold_rows",
-        bytes: 8.0 * per_token,
-        run: Box::new(move |device| {
-            let mut totals = [0.0];
-            let (partials, totals_out) = (In::new(&partials), Out::new(&mut totals));
-            device.run(&lockstep_core::aggregate::FoldRows {
-                partials,
-                rows: partials.len(),
-                totals: totals_out,
-            })?;
-            Ok(bits64(&totals))
-        }),
-    });
-    list.push(Bench {
-        name: "batch_counts",
-        bytes: 1.0,
-        run: Box::new(move |device| {
-            let mut parts = [[0; PARTS]; 3];
-            let [tokens, nonempty, longest] = parts.each_mut().map(|part| Out::new(part));
-            let (cu_seqlens, loss_mask) = (batch.cu_seqlens(), batch.loss_mask());
-            device.run(&BatchCounts { cu_seqlens, loss_mask, parts: PARTS, tokens, nonempty, longest })?;
-            Ok(parts.iter().flatten().fold(0, |hash: u64, n| hash.wrapping_mul(31).wrapping_add(*n)))
-        }),
-    });
+    list.push(Bench::new("fold_rows", 8.0 * per_token, move |device| {
+        Ok(bits64(&ops::fold_rows(device, &partials, partials.len())?))
+    }));
+    list.push(Bench::new("batch_counts", 1.0, move |device| {
+        let mut parts = [[0; PARTS]; 3];
+        let [tokens, nonempty, longest] = parts.each_mut().map(|part| Out::new(part));
+        let (cu_seqlens, loss_mask) = (batch.cu_seqlens(), batch.loss_mask());
+        device.run(&BatchCounts { cu_seqlens, loss_mask, parts: PARTS, tokens, nonempty, longest })?;
+        Ok(parts.iter().flatten().fold(0, |hash: u64, n| hash.wrapping_mul(31).wrapping_add(*n)))
+    }));
     // The time does not depend on these values.
     let sequences = inputs.rewards.len();
     let row_loss: Vec<f64> = inputs.rewards.iter().map(|r| f64::from(*r)).collect();
     let row_sums = vec![0.5; sum::SUMS * sequences];
     let (row_maxima, row_tokens) = (vec![0.5; 2 * sequences], vec![7; sequences]);
-    list.push(Bench {
-        name: "loss_totals",
-        bytes: 128.0 * per_token,
-        run: Box::new(move |device| {
-            let (mut loss, mut counts, mut alarm) = ([0.0], [0; COUNTS], [0]);
-            let (mut sums, mut maxima) = ([0.0; sum::SUMS], [0.0; 2]);
-            device.run(&LossTotals {
-                row_loss: In::new(&row_loss),
-                row_tokens: In::new(&row_tokens),
-                row_alarm: In::new(&row_tokens),
-                loss: Out::new(&mut loss),
-                counts: Out::new(&mut counts),
-                alarm: Out::new(&mut alarm),
-                metrics: Some(MetricTotals {
-                    row_sums: In::new(&row_sums),
-                    row_maxima: In::new(&row_maxima),
-                    sums: Out::new(&mut sums),
-                    maxima: Out::new(&mut maxima),
-                }),
-            })?;
-            let integers = counts[0] + counts[1] + counts[2] + u64::from(alarm[0]);
-            Ok(bits64(&loss) ^ bits64(&sums) ^ bits(&maxima) ^ integers)
-        }),
-    });
+    list.push(Bench::new("loss_totals", 128.0 * per_token, move |device| {
+        let (mut loss, mut counts, mut alarm) = ([0.0], [0; COUNTS], [0]);
+        let (mut sums, mut maxima) = ([0.0; sum::SUMS], [0.0; 2]);
+        device.run(&LossTotals {
+            row_loss: In::new(&row_loss),
+            row_tokens: In::new(&row_tokens),
+            row_alarm: In::new(&row_tokens),
+            loss: Out::new(&mut loss),
+            counts: Out::new(&mut counts),
+            alarm: Out::new(&mut alarm),
+            metrics: Some(MetricTotals {
+                row_sums: In::new(&row_sums),
+                row_maxima: In::new(&row_maxima),
+                sums: Out::new(&mut sums),
+                maxima: Out::new(&mut maxima),
+            }),
+        })?;
+        let integers = counts[0] + counts[1] + counts[2] + u64::from(alarm[0]);
+        Ok(bits64(&loss) ^ bits64(&sums) ^ bits(&maxima) ^ integers)
+    }));
     let offsets: &[u32] = &inputs.cu_seqlens;
-    list.push(Bench {
-        name: "check_offsets",
-        bytes: 4.0 * per_token,
-        run: Box::new(move |device| {
-            let mut faults = vec![0; check::rows(offsets.len())];
-            let (elements, first_fault) = (inputs.tokens(), Out::new(&mut faults));
-            device.run(&CheckOffsets { offsets: In::new(offsets), elements, first_fault })?;
-            Ok(u64::from(faults.into_iter().min().unwrap_or(0)))
-        }),
-    });
-    list.push(Bench {
-        name: "check_values",
-        bytes: 5.0,
-        run: Box::new(move |device| {
-            let mut faults = vec![0; check::rows(inputs.tokens())];
-            let (values, first_fault) = (In::new(&inputs.logp[..]), Out::new(&mut faults));
-            let (mask, domain) = (batch.loss_mask(), check::Domain::LogProbability);
-            device.run(&CheckValues { values, mask, domain, first_fault })?;
-            Ok(u64::from(faults.into_iter().min().unwrap_or(0)))
-        }),
-    });
+    list.push(Bench::new("check_offsets", 4.0 * per_token, move |device| {
+        let mut faults = vec![0; check::rows(offsets.len())];
+        let (elements, first_fault) = (inputs.tokens(), Out::new(&mut faults));
+        device.run(&CheckOffsets { offsets: In::new(offsets), elements, first_fault })?;
+        Ok(u64::from(faults.into_iter().min().unwrap_or(0)))
+    }));
+    list.push(Bench::new("check_values", 5.0, move |device| {
+        let mut faults = vec![0; check::rows(inputs.tokens())];
+        let (values, first_fault) = (In::new(&inputs.logp[..]), Out::new(&mut faults));
+        let (mask, domain) = (batch.loss_mask(), check::Domain::LogProbability);
+        device.run(&CheckValues { values, mask, domain, first_fault })?;
+        Ok(u64::from(faults.into_iter().min().unwrap_or(0)))
+    }));
     // --- outcome rewards and advantages of sequences
     list.extend(crate::rewards::benches(inputs, batch));
     // --- advantages over time

@@ -15,48 +15,48 @@ pub(crate) fn benches<'a>(inputs: &'a Inputs, batch: Batch<'a>) -> Vec<Bench<'a>
     let mut out = GaeOutput::default();
     let norm: Vec<f32> = inputs.logp_old.iter().map(|x| -x).collect();
     vec![
-        Bench {
-            name: "gae",
+        Bench::new(
+            "gae",
             // Rewards, values and mask are read; advantages and returns are written.
-            bytes: 17.0,
-            run: Box::new(move |device: &Device| {
+            17.0,
+            move |device: &Device| {
                 gae(device, &batch, &input, &params, &mut out)?;
                 Ok(bits(&out.advantage) ^ bits(&out.returns))
-            }),
-        },
-        Bench {
-            name: "vtrace",
+            },
+        ),
+        Bench::new(
+            "vtrace",
             // Two log-probabilities, rewards, values and mask are read; value targets and advantages are
             // written.
-            bytes: 25.0,
-            run: Box::new(move |device: &Device| {
+            25.0,
+            move |device: &Device| {
                 let (logp, logp_rollout) = (&inputs.logp[..], &inputs.logp_old[..]);
                 let (rewards, values) = (&inputs.logp_ref[..], &inputs.logp_old[..]);
                 let input = VTraceInput { logp, logp_rollout, rewards, values, ends: Ends::Terminated };
                 let out = vtrace(device, &batch, &input, &VTraceParams::default())?;
                 Ok(bits(&out.vs) ^ bits(&out.advantage))
-            }),
-        },
-        Bench {
-            name: "step_return",
+            },
+        ),
+        Bench::new(
+            "step_return",
             // As many steps as tokens: rewards and matches are read, returns are written.
-            bytes: 9.0,
-            run: Box::new(move |device: &Device| {
+            9.0,
+            move |device: &Device| {
                 let (cu_steps, matches) = (&inputs.cu_seqlens[..], &inputs.loss_mask[..]);
                 let steps = Steps { cu_steps, rewards: &inputs.logp, matches };
                 Ok(bits(&step_return(device, &steps, 0.5, false)?))
-            }),
-        },
-        Bench {
-            name: "optimal_token_baseline",
+            },
+        ),
+        Bench::new(
+            "optimal_token_baseline",
             // Returns, running sums (twice) and mask are read; advantages are written. The sums come from
             // `row_scan`.
-            bytes: 21.0,
-            run: Box::new(move |device: &Device| {
+            21.0,
+            move |device: &Device| {
                 let params = TokenBaselineParams::default();
                 let score = Score::Norm(&norm);
                 Ok(bits(&optimal_token_baseline(device, &batch, &inputs.logp, score, None, &params)?))
-            }),
-        },
+            },
+        ),
     ]
 }

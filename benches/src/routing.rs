@@ -59,22 +59,18 @@ pub(crate) fn benches(inputs: &Inputs) -> Vec<Bench<'_>> {
     for (name, backward, kind) in ROUTERS {
         let router = Router::new(kind, experts, top_k);
         let mut buffers = Buffers::new(rows, top_k);
-        list.push(Bench {
-            name,
-            bytes: forward,
-            run: Box::new(move |device| {
-                buffers.forward(device, router, scores, None)?;
-                Ok(bits(&buffers.gates))
-            }),
-        });
+        list.push(Bench::new(name, forward, move |device| {
+            buffers.forward(device, router, scores, None)?;
+            Ok(bits(&buffers.gates))
+        }));
         let mut buffers = Buffers::new(rows, top_k);
         let (mut gradient, mut alarm) = (vec![0.0; rows * experts], vec![0; rows]);
         let coef = &inputs.logp_old[..per_row];
-        list.push(Bench {
-            name: backward,
+        list.push(Bench::new(
+            backward,
             // Scores, trace, gates and gradients in both directions.
-            bytes: 2.0 * forward + 4.0,
-            run: Box::new(move |device| {
+            2.0 * forward + 4.0,
+            move |device| {
                 buffers.forward(device, router, scores, None)?;
                 device.run(&GatingBackward {
                     router,
@@ -87,40 +83,32 @@ pub(crate) fn benches(inputs: &Inputs) -> Vec<Bench<'_>> {
                     row_alarm: Out::new(&mut alarm),
                 })?;
                 Ok(bits(&gradient))
-            }),
-        });
+            },
+        ));
     }
     let load: Vec<f32> = (0..experts).map(|e| e as f32 / 8128.0).collect();
     let mut of_balance = (vec![0.0f32; rows * experts], vec![0.0f64; rows], vec![0u32; rows]);
-    list.push(Bench {
-        name: "balance_loss",
-        bytes: 8.0,
-        run: Box::new(move |device| {
-            let (gradient, row_loss, alarm) = &mut of_balance;
-            device.run(&BalanceLoss {
-                experts,
-                rows,
-                scores: In::new(scores),
-                load: In::new(&load),
-                weight: 1.0,
-                gradient: Out::new(gradient),
-                row_loss: Out::new(row_loss),
-                row_alarm: Out::new(alarm),
-            })?;
-            Ok(bits(gradient))
-        }),
-    });
+    list.push(Bench::new("balance_loss", 8.0, move |device| {
+        let (gradient, row_loss, alarm) = &mut of_balance;
+        device.run(&BalanceLoss {
+            experts,
+            rows,
+            scores: In::new(scores),
+            load: In::new(&load),
+            weight: 1.0,
+            gradient: Out::new(gradient),
+            row_loss: Out::new(row_loss),
+            row_alarm: Out::new(alarm),
+        })?;
+        Ok(bits(gradient))
+    }));
     let router = Router::new(RouterKind::SoftmaxChosen, experts, top_k);
     let mut buffers = Buffers::new(rows, top_k);
     let record: Vec<u8> = (0..per_row).map(|i| ((i / top_k + 13 * (i % top_k)) % experts) as u8).collect();
-    list.push(Bench {
-        name: "gating_forward/replay",
-        bytes: forward + 8.0 / experts as f64,
-        run: Box::new(move |device| {
-            let trace = Trace::narrow(In::new(&record), 1, top_k);
-            buffers.forward(device, router, scores, Some(Replay { trace, mask: Mask::all() }))?;
-            Ok(bits(&buffers.gates))
-        }),
-    });
+    list.push(Bench::new("gating_forward/replay", forward + 8.0 / experts as f64, move |device| {
+        let trace = Trace::narrow(In::new(&record), 1, top_k);
+        buffers.forward(device, router, scores, Some(Replay { trace, mask: Mask::all() }))?;
+        Ok(bits(&buffers.gates))
+    }));
     list
 }

@@ -28,30 +28,16 @@ pub(crate) fn benches<'a>(inputs: &'a Inputs, batch: Batch<'a>) -> Result<Vec<Be
     let outcomes = Outcomes::new(&inputs.rewards);
     let ready = lockstep::ops::prefix_tree(&Device::cpu(), &batch, tokens[..].into(), &outcomes, None)?;
     Ok(vec![
-        Bench {
-            name: "tree_sort, tree_nodes",
-            bytes: 4.0,
-            run: Box::new(move |device| {
-                tree.build(device, &batch, tokens[..].into(), &outcomes, None, &mut scratch)?;
-                Ok(tree.lcp.iter().fold(0, |h, x| h * 31 % 65_521 + u64::from(*x)))
-            }),
-        },
-        Bench {
-            name: "tree_advantage",
-            bytes: 5.0,
-            run: Box::new(move |device| {
-                let advantage = Some(&inputs.advantage[..]);
-                Ok(bits(&ready.advantages(device, &batch, &outcomes, advantage, None)?))
-            }),
-        },
-        Bench {
-            name: "tempo",
-            bytes: 9.0,
-            run: Box::new(move |device| {
-                Ok(bits(
-                    &tempo(device, &batch, again[..].into(), &outcomes, &TempoParams::default())?.advantage,
-                ))
-            }),
-        },
+        Bench::new("tree_sort, tree_nodes", 4.0, move |device| {
+            tree.build(device, &batch, tokens[..].into(), &outcomes, None, &mut scratch)?;
+            Ok(tree.lcp.iter().fold(0, |h, x| h * 31 % 65_521 + u64::from(*x)))
+        }),
+        Bench::new("tree_advantage", 5.0, move |device| {
+            let advantage = Some(&inputs.advantage[..]);
+            Ok(bits(&ready.advantages(device, &batch, &outcomes, advantage, None)?))
+        }),
+        Bench::new("tempo", 9.0, move |device| {
+            Ok(bits(&tempo(device, &batch, again[..].into(), &outcomes, &TempoParams::default())?.advantage))
+        }),
     ])
 }

@@ -6,7 +6,6 @@ use crate::cases::Case;
 use crate::cases::hash::Source;
 use crate::cases::masks::garbage;
 use crate::cases::random::random_within;
-use crate::suite::alarmed;
 use crate::{launch, levels};
 use lockstep::Device;
 use lockstep_core::op::OPS;
@@ -79,7 +78,7 @@ pub fn launches() -> Result<Recorded, String> {
 /// positive log-probabilities.
 fn hostile(mut case: Case, seed: u64) -> Case {
     let source = Source::new(seed);
-    for slot in alarmed(&case) {
+    for (slot, _) in case.params.fault_slots() {
         for i in (0..case.data.elements()).filter(|i| source.fork(slot as u64).below(*i, 16) == 0) {
             case.data.element[slot][i] = garbage(i);
         }

@@ -3,7 +3,9 @@
 
 use lockstep_conformance::backend::Backend;
 use lockstep_conformance::cases::random::random;
-use lockstep_conformance::cases::{Case, Params, Policy, corpus};
+use lockstep_conformance::cases::{Case, corpus};
+use lockstep_conformance::ops::AnyOp;
+use lockstep_conformance::ops::policy_loss::Policy;
 use lockstep_conformance::{launch, levels, suite};
 use lockstep_core::check::{CheckOffsets, CheckValues, Domain, PASSED, rows};
 use lockstep_core::kl::{Kl, KlFormula};
@@ -29,7 +31,7 @@ fn cases() -> Vec<Case> {
     for op in OPS.iter().filter(|op| op.file == "policy_loss/mod.rs") {
         let of_op = cases.iter().find(|case| case.op() == op.name && case.data.elements() > 100);
         let of_op = of_op.unwrap_or_else(|| panic!("no small case of {}", op.name)).clone();
-        let Params::Policy(policy) = of_op.params else { unreachable!() };
+        let AnyOp::Policy(policy) = of_op.params else { unreachable!() };
         // Coefficients alone, with the common guard and with another; then every other output that can be
         // requested.
         for bits in 0..9 {
@@ -38,7 +40,7 @@ fn cases() -> Vec<Case> {
             let guard = if bits < 8 { Guard::clamp(Guard::LOG_RATIO_CLAMP) } else { Guard::NONE };
             let (per_token, weights, token_loss) = (false, false, loss);
             let policy = Policy { kl, guard, per_token, weights, loss, token_loss, metrics, ..policy };
-            cases.push(Case { params: Params::Policy(policy), ..of_op.clone() });
+            cases.push(Case { params: AnyOp::Policy(policy), ..of_op.clone() });
         }
     }
     cases

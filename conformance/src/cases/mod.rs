@@ -12,8 +12,11 @@ pub mod shapes;
 pub mod values;
 
 pub use corpus::corpus;
-pub use params::{AnyGate, Params, Policy, Taus};
 
+use self::hash::Source;
+use self::masks::garbage;
+use self::shapes::Shape;
+use crate::ops::AnyOp;
 use lockstep_core::ragged::{Mask, Offsets};
 
 /// A packed batch with the arrays of one op. The op decides what each [`slot`] means.
@@ -52,6 +55,44 @@ pub mod slot {
 }
 
 impl Data {
+    /// Rows of these lengths, without arrays.
+    pub fn new(shape: &Shape, mask: masks::Mask, source: Source) -> Data {
+        let offsets = shape.offsets();
+        let mask = mask.bytes(&offsets, source);
+        Data { offsets, mask, ..Data::default() }
+    }
+
+    /// An array of live values, with garbage under the mask.
+    pub fn array(&self, value: impl Fn(usize) -> f32) -> Vec<f32> {
+        self.array_with(0, value)
+    }
+
+    /// The same with other garbage.
+    pub fn array_with(&self, shift: usize, value: impl Fn(usize) -> f32) -> Vec<f32> {
+        let of = |i| if self.live(i) { value(i) } else { garbage(i + shift) };
+        (0..self.elements()).map(of).collect()
+    }
+
+    /// An array with one value per row.
+    pub fn per_row(&self, value: impl Fn(usize) -> f32) -> Vec<f32> {
+        (0..self.rows()).map(value).collect()
+    }
+
+    /// Array k of a row, for an oracle.
+    pub fn wide(&self, k: usize, row: usize) -> Vec<f64> {
+        self.element[k][self.span(row)].iter().map(|x| f64::from(*x)).collect()
+    }
+
+    /// Which elements of a row take part.
+    pub fn lives(&self, row: usize) -> Vec<bool> {
+        self.span(row).map(|i| self.live(i)).collect()
+    }
+
+    /// The elements of a row that take part.
+    pub fn members(&self, row: usize) -> Vec<usize> {
+        self.span(row).filter(|i| self.live(*i)).collect()
+    }
+
     /// The offsets, as ops take them.
     pub(crate) fn packed(&self) -> Result<Offsets<'_>, String> {
         Offsets::new("offsets", &self.offsets, self.elements(), "elements").map_err(|error| error.to_string())
@@ -91,7 +132,7 @@ pub struct Case {
     /// Which bug it catches.
     pub catches: &'static str,
     /// The op and its scalar arguments.
-    pub params: Params,
+    pub params: AnyOp,
     /// The arrays.
     pub data: Data,
 }

@@ -1,20 +1,12 @@
 //! Random cases: any op, generated from a seed alone, so that a seed reproduces a reported difference.
 
+use super::Case;
 use super::corpus::tokens;
 use super::hash::Source;
-use super::masks::{Mask, garbage};
-use super::params::{
-    AnyGate, COUNTED, Params, Policy, Taus, gates, guards, kls, kls_of_ops, score_gates, second_gates,
-    trust_gates, weights,
-};
+use super::masks::Mask;
 use super::shapes::Shape;
-use super::values::{Range, spread};
-use super::{Case, Data};
+use super::values::Range;
 use crate::ops::AnyOp;
-use lockstep_core::gate::{Cispo, DppoKl, DppoTv, MiniRl, PpoClip, Remix, TrustRegion};
-use lockstep_core::op::OpInfo;
-use lockstep_core::ratio::RatioGranularity;
-use lockstep_core::team::Direction;
 
 const CATCHES: &str = "whatever nobody thought of";
 
@@ -69,69 +61,26 @@ impl Draw {
             .collect()
     }
 
-    fn gate(&mut self, op: &str) -> AnyGate {
-        let all = gates().into_iter().chain(score_gates()).chain(second_gates()).chain(trust_gates());
-        let listed: Vec<AnyGate> = all.filter(|gate| gate.op() == op).collect();
-        let listed = self.pick(&listed);
-        if self.yes() {
-            return listed;
-        }
-        let c = if self.yes() { f32::INFINITY } else { 1.01 + 10.0 * self.unit() };
-        let (low, high) = (self.unit(), 3.0 * self.unit());
-        match listed {
-            AnyGate::Ppo(_) => {
-                AnyGate::Ppo(PpoClip { clip_ratio_low: low, clip_ratio_high: high, clip_ratio_c: c })
-            }
-            AnyGate::Sapo(_) => {
-                AnyGate::Sapo(Taus { tau_pos: 0.05 + 8.0 * low, tau_neg: 0.05 + 8.0 * self.unit() })
-            }
-            AnyGate::Cispo(_) => AnyGate::Cispo(Cispo { low, high: low + 0.01 + high }),
-            AnyGate::Reinforce(gate) => AnyGate::Reinforce(gate),
-            AnyGate::DppoTv(_) => {
-                AnyGate::DppoTv(DppoTv { clip_ratio_low: low, clip_ratio_high: high / 3.0, clip_ratio_c: c })
-            }
-            AnyGate::MiniRl(_) => AnyGate::MiniRl(MiniRl {
-                clip_ratio_low: low,
-                clip_ratio_high: high,
-                clip_ratio_c: 0.5 + 10.0 * self.unit(),
-            }),
-            AnyGate::Remix(_) => AnyGate::Remix(Remix { clip_ratio_low: low, clip_ratio_high: high }),
-            AnyGate::TrustRegion(gate) => AnyGate::TrustRegion(TrustRegion {
-                clip_ratio_low: low / 4.0,
-                clip_ratio_high: high / 8.0,
-                clip_ratio_c: 0.5 + 10.0 * self.unit(),
-                ..gate
-            }),
-            AnyGate::DppoKl(_) => AnyGate::DppoKl(DppoKl {
-                clip_ratio_low: low / 4.0,
-                clip_ratio_high: high / 8.0,
-                clip_ratio_c: c,
-            }),
-        }
+    /// Such rows as a shape.
+    pub fn shape(&mut self) -> Shape {
+        Shape { name: "random", catches: CATCHES, lengths: self.lengths() }
     }
 
-    fn policy(&mut self, op: &str) -> Params {
-        let kl = if self.yes() { Some((self.pick(&kls()), 2.0 * self.unit())) } else { None };
-        // Half of all calls want coefficients only, the most common variant.
-        let wants = if self.yes() { 0 } else { self.below(8) };
-        // Half of all calls take the most common path.
-        let level = match self.below(4) {
-            0 => RatioGranularity::Sequence { log_max: self.pick(&[10.0, 0.125, f32::INFINITY]) },
-            _ => RatioGranularity::Token,
-        };
-        Params::Policy(Policy {
-            gate: self.gate(op),
-            level,
-            guard: self.pick(&guards()),
-            kl,
-            weight: self.pick(&weights()),
-            counted: self.pick(&COUNTED),
-            per_token: self.yes(),
-            weights: self.yes(),
-            loss: wants & 1 != 0,
-            token_loss: wants & 2 != 0,
-            metrics: wants & 4 != 0,
-        })
+    /// In 0..n, or the most rows of the case if that is less.
+    pub fn at_most(&mut self, n: usize) -> u32 {
+        self.below(n).min(self.most) as u32
+    }
+
+    /// The stream that all draws come from.
+    pub(crate) fn root(&self) -> Source {
+        self.source
+    }
+
+    /// A case of an op on [`tokens`].
+    pub(crate) fn tokens(&mut self, params: impl Into<AnyOp>) -> Case {
+        let (shape, mask, range) = (self.shape(), self.pick(&Mask::ALL), self.pick(&Range::ALL));
+        let data = tokens(&shape, mask, range, self.source.fork(3));
+        Case { label: String::new(), catches: CATCHES, params: params.into(), data }
     }
 }
 
@@ -143,34 +92,8 @@ pub fn random(op: &str, seed: u64) -> Option<Case> {
 /// Like [`random`], with at most `most` rows and `most` elements in each, where the op leaves the shape open.
 /// Failures are shrunk with it.
 pub fn random_within(op: &str, seed: u64, most: usize) -> Option<Case> {
-    let source = Source::new(seed).fork(0x0c0f_fee0);
-    let mut draw = Draw { source, next: 0, most };
-    let case = |params, data| Case { label: format!("seed {seed}"), catches: CATCHES, params, data };
-    let params = match op {
-        "fold_rows" => {
-            let statistics = 1 + draw.below(8) as u32;
-            let rows = 1 + draw.below(3000).min(most) as u32;
-            let value = |i| f64::from(spread(source, i)) * (1.0 + f64::from(spread(source.fork(2), i)));
-            let element64 = (0..(statistics * rows) as usize).map(value).collect();
-            let offsets = (0..=statistics).map(|s| s * rows).collect();
-            return Some(case(Params::FoldRows, Data { offsets, element64, ..Data::default() }));
-        }
-        "token_ratio" => Params::TokenRatio { guard: draw.pick(&guards()), outputs: draw.yes() },
-        _ if OpInfo::named(op).is_some_and(|op| op.file == "policy_loss/mod.rs") => draw.policy(op),
-        "kl" => Params::Kl { kl: draw.pick(&kls_of_ops()), outputs: draw.yes() },
-        "aggregate" => Params::Aggregate { values: draw.yes() },
-        "row_scan" => Params::RowScan { direction: draw.pick(&[Direction::Prefix, Direction::Suffix]) },
-        _ => {
-            return AnyOp::random(op, &mut draw)
-                .map(|case| Case { label: format!("seed {seed}: {}", case.label), ..case });
-        }
-    };
-    let shape = Shape { name: "random", catches: CATCHES, lengths: draw.lengths() };
-    let mut data = tokens(&shape, draw.pick(&Mask::ALL), draw.pick(&Range::ALL), source.fork(3));
-    if matches!(params, Params::Aggregate { .. } | Params::RowScan { .. }) {
-        let value = |i| if data.live(i) { spread(source.fork(4), i) } else { garbage(i) };
-        data.element = vec![(0..data.elements()).map(value).collect()];
-        data.row.clear();
-    }
-    Some(case(params, data))
+    let mut draw = Draw { source: Source::new(seed).fork(0x0c0f_fee0), next: 0, most };
+    let case = AnyOp::random(op, &mut draw)?;
+    let label = if case.label.is_empty() { String::new() } else { format!(": {}", case.label) };
+    Some(Case { label: format!("seed {seed}{label}"), ..case })
 }

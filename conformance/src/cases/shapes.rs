@@ -55,11 +55,14 @@ pub fn large() -> Shape {
     }
 }
 
+/// The small shapes and the large one.
+pub fn all() -> Vec<Shape> {
+    small().into_iter().chain([large()]).collect()
+}
+
 /// Finds a shape by name.
 pub fn named(name: &str) -> Shape {
-    let mut all = small();
-    all.push(large());
-    match all.into_iter().find(|shape| shape.name == name) {
+    match all().into_iter().find(|shape| shape.name == name) {
         Some(shape) => shape,
         None => panic!("no shape is called {name}"),
     }

@@ -2,6 +2,13 @@
 
 use super::hash::Source;
 
+/// What is no finite number.
+pub const NOT_FINITE: &[f32] = &[f32::NAN, f32::INFINITY, f32::NEG_INFINITY];
+/// What is no log-probability.
+pub const NO_LOGP: &[f32] = &[f32::NAN, f32::INFINITY, f32::NEG_INFINITY, 0.5, f32::MIN_POSITIVE];
+/// What is no weight.
+pub const NO_WEIGHT: &[f32] = &[f32::NAN, f32::INFINITY, -1.0];
+
 /// How far apart the current and the other policies are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Range {

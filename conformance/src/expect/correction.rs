@@ -1,7 +1,7 @@
 //! Expected outputs of `rollout_mismatch` and `rollout_correction`.
 
 use super::tokens::{UNIT, difference};
-use super::{Sum, Want};
+use super::{Sum, Want, push_all};
 use crate::cases::Data;
 use crate::ops::correction::{MAXIMA, MISMATCH, WEIGHTS, Weights};
 use crate::oracle::mismatch::{self as apart, k3};
@@ -11,19 +11,12 @@ use lockstep_core::correction::weights::{Rule, WeightLevel};
 
 /// The trainer's and the sampler's log-probabilities of each live token of a row.
 fn pairs(data: &Data, row: usize) -> Vec<[f32; 2]> {
-    let live = data.span(row).filter(|i| data.live(*i));
-    live.map(|i| [data.element[0][i], data.element[1][i]]).collect()
+    data.members(row).into_iter().map(|i| [data.element[0][i], data.element[1][i]]).collect()
 }
 
 /// Their log-ratios.
 fn log_ratios(pairs: &[[f32; 2]]) -> Vec<f64> {
     pairs.iter().map(|[old, rollout]| difference(*old, *rollout).0).collect()
-}
-
-fn push(wants: &mut [Want], sums: &[Sum]) {
-    for (want, sum) in wants.iter_mut().zip(sums) {
-        want.push(sum.0, sum.1);
-    }
 }
 
 /// The magnitude of e², where e is uncertain by `error` units.
@@ -66,7 +59,7 @@ pub(crate) fn mismatch(data: &Data, bound: f64) -> Vec<Want> {
             sums[12].add(ppl, (ppl + 1.0) * spread / d.len() as f64 + ppl.abs());
             sums[13].add(1.0, 0.0);
         }
-        push(&mut wants, &sums);
+        push_all(&mut wants, &sums);
         let max = |sign: f64| d.iter().map(|d| sign * d).fold(f64::NEG_INFINITY, f64::max);
         for (want, value) in [(&mut high, max(1.0)), (&mut low, max(-1.0))] {
             want.push(value, if value.is_finite() { value.abs() } else { 0.0 });
@@ -186,7 +179,7 @@ impl Weights {
             sums[7].add(d.len() as f64, 0.0);
             sums[8].add(sums[2].0 / n, sums[2].1 / n);
             sums[9].add(f64::from(u8::from(!d.is_empty())), 0.0);
-            push(&mut wants, &sums);
+            push_all(&mut wants, &sums);
             let doubt = if sums[6].1 < 0.0 && !certain { f64::INFINITY } else { 0.0 };
             row_kept.push(f64::from(u8::from(sums[6].0 > 0.0)), doubt);
             for (want, (value, magnitude)) in maxima.iter_mut().zip(largest) {

@@ -17,40 +17,25 @@ type OfRow = Vec<(&'static str, Vec<(f64, f64)>)>;
 
 impl Logits {
     pub(crate) fn wants(&self, data: &Data) -> Vec<Want> {
-        let mut wants = Vec::new();
+        let mut wants: Vec<Want> = self.names().iter().map(|name| Want::new(name)).collect();
         for r in 0..data.rows() {
-            let of_row = match data.row[LIVE][r] == 0.0 && self.masked {
-                true => None,
-                false => Some(self.of_row(data, r)),
-            };
-            for (name, per_element) in self.names() {
-                if wants.iter().all(|want: &Want| want.name != *name) {
-                    wants.push(Want::new(name));
-                }
-                let Some(want) = wants.iter_mut().find(|want| want.name == *name) else { continue };
-                match of_row.iter().flatten().find(|(found, _)| found == name) {
-                    Some((_, values)) => values.iter().for_each(|(value, size)| want.push(*value, *size)),
-                    None => (0..if *per_element { data.span(r).len() } else { 1 })
-                        .for_each(|_| want.push(0.0, 0.0)),
-                }
+            let masked = data.row[LIVE][r] == 0.0 && self.masked;
+            let of_row = if masked { Vec::new() } else { self.of_row(data, r) };
+            for want in &mut wants {
+                let found = of_row.iter().find(|(name, _)| *name == want.name);
+                let zeros = vec![(0.0, 0.0); if want.name == "gradient" { data.span(r).len() } else { 1 }];
+                let values = found.map_or(&zeros, |(_, values)| values);
+                values.iter().for_each(|(value, size)| want.push(*value, *size));
             }
         }
         wants
     }
 
-    /// Names of the outputs, and whether they have one entry per logit.
-    fn names(&self) -> &'static [(&'static str, bool)] {
+    fn names(&self) -> &'static [&'static str] {
         match self.which {
-            Which::Statistics { .. } => &[
-                ("logp", false),
-                ("lse", false),
-                ("top", false),
-                ("entropy", false),
-                ("collision", false),
-                ("score_norm", false),
-            ],
-            Which::Gradient { .. } => &[("gradient", true)],
-            Which::Otr { .. } => &[("loss", false), ("gradient", true)],
+            Which::Statistics { .. } => &["logp", "lse", "top", "entropy", "collision", "score_norm"],
+            Which::Gradient { .. } => &["gradient"],
+            Which::Otr { .. } => &["loss", "gradient"],
         }
     }
 

@@ -1,10 +1,9 @@
-//! `token_ratio` and `kl`, and what the policy loss shares with them.
+//! What the expectations of ops on log-probabilities share: guards, estimators, and which decisions are in
+//! doubt.
 
-use super::{Sum, Want};
+use super::Sum;
 use crate::cases::params::BAND;
-use crate::cases::{Case, slot};
-use crate::launch::RATIO_SUMS;
-use crate::oracle::kl::{self as oracle_kl, k3};
+use crate::oracle::kl as oracle_kl;
 use crate::oracle::token;
 use lockstep_core::kl::{Kl, KlFormula};
 use lockstep_core::ratio::Guard;
@@ -57,45 +56,40 @@ pub(crate) fn doubtful_ratio(d: f64, r: f64, bound: f64) -> bool {
     d != 0.0 && bound.is_finite() && (r - bound).abs() < 4.0 * UNIT * (2.0 + d.abs()) * r.max(bound)
 }
 
-pub(super) fn ratio(case: &Case, policy: Guard) -> Vec<Want> {
-    let oracle = guard(policy);
-    let [mut ratio, mut log_ratio] = ["ratio", "log_ratio"].map(Want::new);
-    let mut sums = RATIO_SUMS.map(Want::new);
-    let [mut high, mut low] = ["max_ratio", "max_neg_ratio"].map(Want::new);
-    for row in 0..case.data.rows() {
-        let mut row_sums = [Sum::default(); RATIO_SUMS.len()];
-        let (mut max, mut min) = ((f64::NEG_INFINITY, 0.0), (f64::NEG_INFINITY, 0.0));
-        for i in case.data.span(row) {
-            if !case.data.live(i) {
-                ratio.push(0.0, 0.0);
-                log_ratio.push(0.0, 0.0);
-                continue;
-            }
-            let (raw, exact) =
-                difference(case.data.element[slot::LOGP][i], case.data.element[slot::LOGP_OLD][i]);
-            let d = oracle.value(raw);
-            let (r, spread) = (d.exp(), 1.0 + d.abs());
-            ratio.push(r, r * spread);
-            log_ratio.push(raw, raw.abs());
-            row_sums[0].add(-d, d.abs());
-            row_sums[1].add(k3(d), k3(d) * (1.0 + spread));
-            let (excess, error) = (r - 1.0, r * spread + (r - 1.0).abs());
-            row_sums[2].add(excess, error);
-            row_sums[3].add(excess * excess, 2.0 * excess.abs() * error + excess * excess);
-            row_sums[4].count(!oracle.inside(raw), doubtful(raw, exact, oracle.distance_to_kink(raw)));
-            let [from, to] = BAND.map(f64::from);
-            let in_doubt = doubtful_ratio(d, r, from) || doubtful_ratio(d, r, to);
-            row_sums[5].count(from <= r && r <= to, in_doubt);
-            max = if r > max.0 { (r, r * spread) } else { max };
-            min = if -r > min.0 { (-r, r * spread) } else { min };
-        }
-        for (want, sum) in sums.iter_mut().zip(row_sums) {
-            want.push(sum.0, sum.1);
-        }
-        high.push(max.0, max.1);
-        low.push(min.0, min.1);
+/// Statistics of a row's ratios.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Ratios {
+    /// −d, r − 1, its square, and the number inside [`BAND`].
+    pub(crate) sums: [Sum; 4],
+    /// The largest r and the largest −r.
+    pub(crate) maxima: [Sum; 2],
+}
+
+impl Default for Ratios {
+    fn default() -> Ratios {
+        let none = Sum(f64::NEG_INFINITY, 0.0, 0.0);
+        Ratios { sums: [Sum::default(); 4], maxima: [none; 2] }
     }
-    [ratio, log_ratio].into_iter().chain(sums).chain([high, low]).collect()
+}
+
+impl Ratios {
+    /// Adds a token with log-ratio `d` and ratio `r`, which was computed from the log-ratio `from`.
+    pub(crate) fn add(&mut self, d: f64, r: f64, from: f64) {
+        let spread = 1.0 + from.abs();
+        let [k1, excesses, squares, in_band] = &mut self.sums;
+        k1.add(-d, d.abs());
+        let (excess, error) = (r - 1.0, r * spread + (r - 1.0).abs());
+        excesses.add(excess, error);
+        squares.add(excess * excess, 2.0 * excess.abs() * error + excess * excess);
+        let [low, high] = BAND.map(f64::from);
+        let in_doubt = doubtful_ratio(from, r, low) || doubtful_ratio(from, r, high);
+        in_band.count(low <= r && r <= high, in_doubt);
+        for (max, r) in self.maxima.iter_mut().zip([r, -r]) {
+            if r > max.0 {
+                *max = Sum(r, r.abs() * spread, 0.0);
+            }
+        }
+    }
 }
 
 /// Value and gradient of a KL estimate, each with its magnitude, and whether the gradient is in doubt.
@@ -129,26 +123,4 @@ pub(crate) fn kl_is_exact(kl: &oracle_kl::Kl, x: f64, exact: bool) -> bool {
             oracle_kl::KlFormula::K2 => f64::from(0.5 * (x as f32 * x as f32)) == kl.free(x),
             oracle_kl::KlFormula::K3 => false,
         }
-}
-
-pub(super) fn kl(case: &Case, kl: Kl) -> Vec<Want> {
-    let oracle = estimator(kl);
-    let [mut value, mut gradient, mut row_sum] = ["kl", "gradient", "row_sum"].map(Want::new);
-    for row in 0..case.data.rows() {
-        let mut sum = Sum::default();
-        for i in case.data.span(row) {
-            if !case.data.live(i) {
-                value.push(0.0, 0.0);
-                gradient.push(0.0, 0.0);
-                continue;
-            }
-            let [v, g] =
-                kl_token(&oracle, case.data.element[slot::LOGP][i], case.data.element[slot::LOGP_OLD][i]);
-            value.push(v.0, v.1);
-            gradient.push(g.0, g.1);
-            sum.add(v.0, v.1);
-        }
-        row_sum.push(sum.0, sum.1);
-    }
-    vec![value, gradient, row_sum]
 }

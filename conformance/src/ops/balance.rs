@@ -22,19 +22,15 @@ fn load_of(e: usize) -> f32 {
 impl OpTest for Balance {
     const OPS: &'static [&'static str] = &["balance_loss"];
     const ALLOWED: &'static [Allowance] = &[
-        Allowance { op: "balance_loss", output: "gradient", units: 5.0, reason: REASON },
-        Allowance { op: "balance_loss", output: "row_loss", units: 4.0, reason: REASON },
+        allow("balance_loss", &["gradient"], 5.0, REASON),
+        allow("balance_loss", &["row_loss"], 4.0, REASON),
     ];
-
-    fn op(&self) -> &'static str {
-        "balance_loss"
-    }
 
     fn run<B: Backend>(&self, backend: &B, data: &Data, out: &mut Outputs<'_>) -> Result<(), String> {
         let rows = data.rows();
         let experts = data.elements() / rows;
         let load: Vec<f32> = (0..experts).map(load_of).collect();
-        let kernel = Kernel {
+        backend.run(&checked!(Kernel {
             experts,
             rows,
             scores: In::new(&data.element[0]),
@@ -43,15 +39,13 @@ impl OpTest for Balance {
             gradient: out.element("gradient"),
             row_loss: out.row("row_loss"),
             row_alarm: out.alarm(),
-        };
-        kernel.check().map_err(|e| e.to_string())?;
-        backend.run(&kernel)
+        }))
     }
 
     fn expect(&self, data: &Data) -> Vec<Want> {
         let (mut gradient, mut row_loss) = (Want::new("gradient"), Want::new("row_loss"));
         for r in 0..data.rows() {
-            let scores: Vec<f64> = data.span(r).map(|i| data.element[0][i].into()).collect();
+            let scores = data.wide(0, r);
             let load: Vec<f64> = (0..scores.len()).map(|e| load_of(e).into()).collect();
             let largest = scores.iter().fold(f64::NEG_INFINITY, |m, s| m.max(*s));
             // The rounding of the exponents, weighted by the terms they enter.
@@ -92,8 +86,8 @@ impl OpTest for Balance {
         case(Balance { weight }, 1 + draw.below(20), 1 + draw.below(300), draw.source())
     }
 
-    fn fault_slots(&self) -> Vec<(usize, &'static [f32])> {
-        vec![(0, &[f32::NAN, f32::INFINITY, f32::NEG_INFINITY])]
+    fn fault_slots(&self) -> Vec<Fault> {
+        vec![(0, NOT_FINITE)]
     }
 
     fn rows_are_equal(&self) -> bool {

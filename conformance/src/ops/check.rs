@@ -22,8 +22,8 @@ pub enum Check {
 impl OpTest for Check {
     const OPS: &'static [&'static str] = &["check_offsets", "check_values"];
     const ALLOWED: &'static [Allowance] = &[
-        Allowance { op: "check_offsets", output: "first_fault", units: 0.0, reason: "a position" },
-        Allowance { op: "check_values", output: "first_fault", units: 0.0, reason: "a position" },
+        allow("check_offsets", &["first_fault"], 0.0, "a position"),
+        allow("check_values", &["first_fault"], 0.0, "a position"),
     ];
 
     fn op(&self) -> &'static str {

@@ -16,16 +16,7 @@ pub struct Combine {
 
 impl OpTest for Combine {
     const OPS: &'static [&'static str] = &["combine"];
-    const ALLOWED: &'static [Allowance] = &[Allowance {
-        op: "combine",
-        output: "combined",
-        units: 1.0,
-        reason: "binary64 inside, rounded to binary32 once: half an ULP is at most one unit",
-    }];
-
-    fn op(&self) -> &'static str {
-        "combine"
-    }
+    const ALLOWED: &'static [Allowance] = &[allow("combine", &["combined"], 1.0, ROUNDED)];
 
     fn run<B: Backend>(&self, backend: &B, data: &Data, out: &mut Outputs<'_>) -> Result<(), String> {
         let components = data.element[..self.kinds].concat();
@@ -64,7 +55,7 @@ impl OpTest for Combine {
 
     fn random(_op: &str, draw: &mut Draw) -> Case {
         let weights = [draw.unit(), 2.0 * draw.unit(), -draw.unit()];
-        let shape = Shape { name: "random", catches: "whatever nobody thought of", lengths: draw.lengths() };
+        let shape = draw.shape();
         case(1 + draw.below(3), weights, &shape, draw.source())
     }
 }

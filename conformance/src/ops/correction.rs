@@ -2,7 +2,6 @@
 
 use super::prelude::*;
 use crate::cases::corpus::tokens;
-use crate::cases::values::Range;
 use crate::expect::correction as expect;
 use crate::oracle::normalize as scaled;
 use lockstep_core::correction::mismatch::{self, RolloutMismatch};
@@ -46,13 +45,7 @@ pub struct Weights {
     pub reject: [Option<Reject>; 3],
 }
 
-const ROUNDED: &str = "binary64 inside, rounded to binary32 once: half an ULP is at most one unit";
 const EXP: &str = "exp or expm1 within 1.4 ULP; the rounding of d is in the magnitude";
-const TERMS: &str = "a binary64 sum of binary32 terms, each as good as its own";
-
-const fn allow(op: &'static str, output: &'static str, units: f64, reason: &'static str) -> Allowance {
-    Allowance { op, output, units, reason }
-}
 
 pub(crate) const MISMATCH: [&str; mismatch::sum::SUMS] = [
     "log",
@@ -77,28 +70,15 @@ pub(crate) const MAXIMA: [&str; 4] = ["max_weight", "max_neg_weight", "max_rho",
 impl OpTest for Correction {
     const OPS: &'static [&'static str] = &["rollout_correction", "rollout_mismatch", "normalize_weights"];
     const ALLOWED: &'static [Allowance] = &[
-        allow("rollout_mismatch", "log", 1.0, TERMS),
-        allow("rollout_mismatch", "k1", 1.0, TERMS),
-        allow("rollout_mismatch", "k2", 2.0, TERMS),
-        allow("rollout_mismatch", "k3", 3.0, TERMS),
-        allow("rollout_mismatch", "excess", 2.0, TERMS),
-        allow("rollout_mismatch", "squared", 2.0, TERMS),
-        allow("rollout_mismatch", "sequence", 3.0, EXP),
-        allow("rollout_mismatch", "sequence_squared", 3.0, EXP),
-        allow("rollout_mismatch", "perplexity", 3.0, EXP),
-        allow("rollout_mismatch", "max_d", 1.0, "one subtraction"),
-        allow("rollout_mismatch", "max_neg_d", 1.0, "one subtraction"),
-        allow("rollout_correction", "weights", 3.0, EXP),
-        allow("rollout_correction", "excess", 3.0, TERMS),
-        allow("rollout_correction", "squared", 3.0, TERMS),
-        allow("rollout_correction", "weight", 3.0, TERMS),
-        allow("rollout_correction", "raw", 3.0, TERMS),
-        allow("rollout_correction", "row_weight", 3.0, TERMS),
-        allow("rollout_correction", "max_weight", 3.0, EXP),
-        allow("rollout_correction", "max_neg_weight", 3.0, EXP),
-        allow("rollout_correction", "max_rho", 3.0, EXP),
-        allow("rollout_correction", "max_neg_rho", 3.0, EXP),
-        allow("normalize_weights", "normalized", 1.0, ROUNDED),
+        allow("rollout_mismatch", &["log", "k1"], 1.0, TERMS),
+        allow("rollout_mismatch", &["k2", "excess", "squared"], 2.0, TERMS),
+        allow("rollout_mismatch", &["k3"], 3.0, TERMS),
+        allow("rollout_mismatch", &["sequence", "sequence_squared", "perplexity"], 3.0, EXP),
+        allow("rollout_mismatch", &["max_d", "max_neg_d"], 1.0, "one subtraction"),
+        allow("rollout_correction", &["weights"], 3.0, EXP),
+        allow("rollout_correction", &["excess", "squared", "weight", "raw", "row_weight"], 3.0, TERMS),
+        allow("rollout_correction", &MAXIMA, 3.0, EXP),
+        allow("normalize_weights", &["normalized"], 1.0, ROUNDED),
     ];
 
     fn op(&self) -> &'static str {
@@ -113,43 +93,35 @@ impl OpTest for Correction {
         let cu_seqlens = data.packed()?;
         let loss_mask = data.masked();
         match *self {
-            Correction::Mismatch { bound } => {
-                let kernel = RolloutMismatch {
-                    cu_seqlens,
-                    loss_mask,
-                    logp_old: In::new(&data.element[0]),
-                    logp_rollout: In::new(&data.element[1]),
-                    bound,
-                    row_sums: out.rows(&MISMATCH),
-                    row_maxima: out.rows(&["max_d", "max_neg_d"]),
-                    row_tokens: out.row("row_tokens"),
-                    row_alarm: out.alarm(),
-                };
-                kernel.check().map_err(|e| e.to_string())?;
-                backend.run(&kernel)
-            }
-            Correction::Weights(params) => {
-                let kernel = RolloutCorrection {
-                    cu_seqlens,
-                    loss_mask,
-                    logp_old: In::new(&data.element[0]),
-                    logp_rollout: In::new(&data.element[1]),
-                    level: params.level,
-                    rule: params.rule,
-                    band: [params.low.unwrap_or(1.0 / params.high), params.high],
-                    bounded_below: params.low.is_some(),
-                    bound: params.bound,
-                    rejections: params.rejections()?,
-                    weights: out.element("weights"),
-                    kept_mask: out.element("kept_mask"),
-                    row_kept: out.row("row_kept"),
-                    row_sums: out.rows(&WEIGHTS),
-                    row_maxima: out.rows(&MAXIMA),
-                    row_alarm: out.alarm(),
-                };
-                kernel.check().map_err(|e| e.to_string())?;
-                backend.run(&kernel)
-            }
+            Correction::Mismatch { bound } => backend.run(&checked!(RolloutMismatch {
+                cu_seqlens,
+                loss_mask,
+                logp_old: In::new(&data.element[0]),
+                logp_rollout: In::new(&data.element[1]),
+                bound,
+                row_sums: out.rows(&MISMATCH),
+                row_maxima: out.rows(&["max_d", "max_neg_d"]),
+                row_tokens: out.row("row_tokens"),
+                row_alarm: out.alarm(),
+            })),
+            Correction::Weights(params) => backend.run(&checked!(RolloutCorrection {
+                cu_seqlens,
+                loss_mask,
+                logp_old: In::new(&data.element[0]),
+                logp_rollout: In::new(&data.element[1]),
+                level: params.level,
+                rule: params.rule,
+                band: [params.low.unwrap_or(1.0 / params.high), params.high],
+                bounded_below: params.low.is_some(),
+                bound: params.bound,
+                rejections: params.rejections()?,
+                weights: out.element("weights"),
+                kept_mask: out.element("kept_mask"),
+                row_kept: out.row("row_kept"),
+                row_sums: out.rows(&WEIGHTS),
+                row_maxima: out.rows(&MAXIMA),
+                row_alarm: out.alarm(),
+            })),
             Correction::Normalize { totals } => backend.run(&NormalizeWeights {
                 cu_seqlens,
                 loss_mask,
@@ -166,15 +138,10 @@ impl OpTest for Correction {
         match *self {
             Correction::Mismatch { bound } => expect::mismatch(data, bound.into()),
             Correction::Weights(params) => params.expect(data),
-            Correction::Normalize { totals } => {
-                let mut want = Want::new("normalized");
-                for i in 0..data.elements() {
-                    let w = if data.live(i) { data.element[3][i].into() } else { 0.0 };
-                    let y = scaled::normalize(w, totals[0], totals[1]);
-                    want.push(y, y.abs());
-                }
-                vec![want]
-            }
+            Correction::Normalize { totals } => vec![Want::live("normalized", data, |_, i| {
+                let y = scaled::normalize(data.element[3][i].into(), totals[0], totals[1]);
+                (y, y.abs())
+            })],
         }
     }
 
@@ -228,25 +195,18 @@ impl OpTest for Correction {
                 let (low, high) = draw.pick(&BANDS);
                 let reject = if draw.yes() { [None; 3] } else { draw.pick(&REJECTS) };
                 let (level, rule) = (draw.pick(&LEVELS), draw.pick(&RULES));
-                Correction::Weights(Weights {
-                    level,
-                    rule,
-                    low,
-                    high,
-                    bound: draw.pick(&[20.0, 5.0]),
-                    reject,
-                })
+                let bound = draw.pick(&[20.0, 5.0]);
+                Correction::Weights(Weights { level, rule, low, high, bound, reject })
             }
         };
-        let shape = Shape { name: "random", catches: "whatever nobody thought of", lengths: draw.lengths() };
+        let shape = draw.shape();
         case(params, &shape, draw.pick(&Mask::ALL), range, draw.source())
     }
 
-    fn fault_slots(&self) -> Vec<(usize, &'static [f32])> {
-        const BAD: &[f32] = &[f32::NAN, f32::INFINITY, f32::NEG_INFINITY, 0.5, f32::MIN_POSITIVE];
+    fn fault_slots(&self) -> Vec<Fault> {
         match self {
             Correction::Normalize { .. } => Vec::new(),
-            _ => vec![(0, BAD), (1, BAD)],
+            _ => vec![(0, NO_LOGP), (1, NO_LOGP)],
         }
     }
 }

@@ -12,31 +12,21 @@ pub struct Counts;
 
 const NAMES: [&str; 3] = ["tokens", "nonempty", "longest"];
 
-const fn equal(output: &'static str) -> Allowance {
-    Allowance { op: "batch_counts", output, units: 0.0, reason: "counts" }
-}
-
 impl OpTest for Counts {
     const OPS: &'static [&'static str] = &["batch_counts"];
-    const ALLOWED: &'static [Allowance] = &[equal(NAMES[0]), equal(NAMES[1]), equal(NAMES[2])];
-
-    fn op(&self) -> &'static str {
-        "batch_counts"
-    }
+    const ALLOWED: &'static [Allowance] = &[allow("batch_counts", &NAMES, 0.0, "counts")];
 
     fn run<B: Backend>(&self, backend: &B, data: &Data, out: &mut Outputs<'_>) -> Result<(), String> {
         let parts = data.rows();
         let offsets = Offsets::new("cu_seqlens", &data.index, data.elements(), "tokens");
-        let kernel = BatchCounts {
+        backend.run(&checked!(BatchCounts {
             cu_seqlens: offsets.map_err(|e| e.to_string())?,
             loss_mask: data.masked(),
             parts,
             tokens: out.row(NAMES[0]),
             nonempty: out.row(NAMES[1]),
             longest: out.row(NAMES[2]),
-        };
-        kernel.check().map_err(|e| e.to_string())?;
-        backend.run(&kernel)
+        }))
     }
 
     fn expect(&self, data: &Data) -> Vec<Want> {
@@ -55,8 +45,7 @@ impl OpTest for Counts {
 
     fn corpus(source: Source) -> Vec<Case> {
         let mut cases = Vec::new();
-        let mut shapes = small();
-        shapes.push(large());
+        let shapes = shapes::all();
         for shape in &shapes {
             for parts in [1, 3, 32, 64] {
                 let k = cases.len();
@@ -68,7 +57,7 @@ impl OpTest for Counts {
     }
 
     fn random(_op: &str, draw: &mut Draw) -> Case {
-        let shape = Shape { name: "random", catches: "whatever nobody thought of", lengths: draw.lengths() };
+        let shape = draw.shape();
         let (parts, padded) = (1 + draw.below(64), draw.below(8));
         case(&shape, parts, padded, draw.pick(&Mask::ALL), draw.source())
     }

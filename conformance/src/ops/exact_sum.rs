@@ -21,15 +21,10 @@ pub enum ExactSum {
 
 /// The planes of a block in four parts; a row writes one of each.
 const PARTS: [&str; 4] = ["first_quarter", "second_quarter", "third_quarter", "fourth_quarter"];
-const INTEGER: &str = "integers";
-
-const fn equal(op: &'static str, output: &'static str) -> Allowance {
-    Allowance { op, output, units: 0.0, reason: INTEGER }
-}
-
 impl OpTest for ExactSum {
     const OPS: &'static [&'static str] = &["exact_sum", "exact_sum_f32"];
-    const ALLOWED: &'static [Allowance] = &[equal("exact_sum", PARTS[0]), equal("exact_sum_f32", PARTS[0])];
+    const ALLOWED: &'static [Allowance] =
+        &[allow("exact_sum", &PARTS, 0.0, "integers"), allow("exact_sum_f32", &PARTS, 0.0, "integers")];
 
     fn op(&self) -> &'static str {
         match self {
@@ -95,9 +90,7 @@ where
     let digits =
         out.array(exact_sum::digits::<V>(values.len()), move |digits| by_name(&PARTS, &by_row::<V>(&digits)));
     let (values, mask) = (In::new(values), data.masked());
-    let kernel = ExactDigits { values, mask, square, digits };
-    kernel.check().map_err(|e| e.to_string())?;
-    backend.run(&kernel)
+    backend.run(&checked!(ExactDigits { values, mask, square, digits }))
 }
 
 fn planes<V: Summand>(data: &Data, values: &[f64]) -> Vec<Want> {

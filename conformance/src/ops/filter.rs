@@ -24,19 +24,10 @@ const CRITERIA: [Criterion; 8] = [
 
 impl OpTest for Filter {
     const OPS: &'static [&'static str] = &["filter_groups"];
-    const ALLOWED: &'static [Allowance] = &[Allowance {
-        op: "filter_groups",
-        output: "statistic",
-        units: 1.0,
-        reason: "binary64 inside, rounded to binary32 once: half an ULP is at most one unit",
-    }];
-
-    fn op(&self) -> &'static str {
-        "filter_groups"
-    }
+    const ALLOWED: &'static [Allowance] = &[allow("filter_groups", &["statistic"], 1.0, ROUNDED)];
 
     fn run<B: Backend>(&self, backend: &B, data: &Data, out: &mut Outputs<'_>) -> Result<(), String> {
-        let kernel = Kernel {
+        backend.run(&checked!(Kernel {
             cu_groups: data.packed()?,
             metric: In::new(&data.element[0]),
             valid: data.masked(),
@@ -44,9 +35,7 @@ impl OpTest for Filter {
             keep: out.element("keep"),
             kept: out.row("kept"),
             statistic: out.row("statistic"),
-        };
-        kernel.check().map_err(|e| e.to_string())?;
-        backend.run(&kernel)
+        }))
     }
 
     fn expect(&self, data: &Data) -> Vec<Want> {

@@ -33,12 +33,6 @@ pub struct Gating {
     pub bias: bool,
 }
 
-const fn gate(output: &'static str) -> Allowance {
-    let reason = "the exponent rounds once (in the magnitude), exp or sigmoid within 1 ULP, a binary64 \
-                  quotient, two roundings";
-    Allowance { op: "gating_forward", output, units: 4.0, reason }
-}
-
 /// The bias of an expert: multiples of 1/8, some below −1, where a 0 in place of another group's experts
 /// would win.
 fn bias_of(e: usize) -> f32 {
@@ -48,26 +42,25 @@ fn bias_of(e: usize) -> f32 {
 impl OpTest for Gating {
     const OPS: &'static [&'static str] = &["gating_forward", "gating_backward"];
     const ALLOWED: &'static [Allowance] = &[
-        gate("gate_0"),
-        gate("gate_1"),
-        gate("gate_2"),
-        gate("gate_3"),
-        gate("gate_4"),
-        gate("gate_5"),
-        gate("gate_6"),
-        gate("gate_7"),
-        Allowance {
-            op: "gating_forward",
-            output: "group_sum",
-            units: 4.0,
-            reason: "two sigmoids within 1 ULP, two biases added, one sum, each rounded once",
-        },
-        Allowance {
-            op: "gating_backward",
-            output: "gradient",
-            units: 6.0,
-            reason: "gates as above, rounded to binary32 before; the rest in binary64",
-        },
+        allow(
+            "gating_forward",
+            &GATES,
+            4.0,
+            "the exponent rounds once (in the magnitude), exp or sigmoid within 1 ULP, a binary64 quotient, \
+             two roundings",
+        ),
+        allow(
+            "gating_forward",
+            &["group_sum"],
+            4.0,
+            "two sigmoids within 1 ULP, two biases added, one sum, each rounded once",
+        ),
+        allow(
+            "gating_backward",
+            &["gradient"],
+            6.0,
+            "gates as above, rounded to binary32 before; the rest in binary64",
+        ),
     ];
 
     fn op(&self) -> &'static str {
@@ -113,7 +106,7 @@ impl OpTest for Gating {
                 Trace::narrow(In::new(&narrow), 1, k)
             };
             let coef: Vec<f32> = each().map(|(r, j)| data.row[COEF + j][r]).collect();
-            let kernel = GatingBackward {
+            return backend.run(&checked!(GatingBackward {
                 router,
                 rows,
                 scores: In::new(&data.element[0]),
@@ -122,9 +115,7 @@ impl OpTest for Gating {
                 coef: In::new(&coef),
                 gradient: out.element("gradient"),
                 row_alarm: out.alarm(),
-            };
-            kernel.check().map_err(|e| e.to_string())?;
-            return backend.run(&kernel);
+            }));
         }
         backend.run(&forward)?;
         for j in 0..k {
@@ -153,7 +144,7 @@ impl OpTest for Gating {
         let mut group = Want::new("group_sum");
         let rule = self.rule();
         for r in 0..data.rows() {
-            let scores: Vec<f64> = data.span(r).map(|i| data.element[0][i].into()).collect();
+            let scores = data.wide(0, r);
             let bias: Vec<f64> =
                 (0..scores.len()).map(|e| if self.bias { bias_of(e).into() } else { 0.0 }).collect();
             let replay = self.replay && data.row[LIVE][r] != 0.0 && data.row[0][r] >= 0.0;
@@ -248,9 +239,9 @@ impl OpTest for Gating {
         case(params, 1 + draw.below(20), draw.source())
     }
 
-    fn fault_slots(&self) -> Vec<(usize, &'static [f32])> {
+    fn fault_slots(&self) -> Vec<Fault> {
         // The gradient of a softmax over the chosen experts does not read the scores; the forward pass does.
-        if self.backward { Vec::new() } else { vec![(0, &[f32::NAN, f32::INFINITY, f32::NEG_INFINITY])] }
+        if self.backward { Vec::new() } else { vec![(0, NOT_FINITE)] }
     }
 
     fn rows_are_equal(&self) -> bool {

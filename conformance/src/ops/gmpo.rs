@@ -1,11 +1,11 @@
 //! `policy_loss_gmpo`.
 
+use super::policy_loss::{MAXIMA, POLICY_SUMS};
 use super::prelude::*;
 use crate::cases::corpus::tokens;
 use crate::cases::params::{BAND, COUNTED, Partials, guards};
-use crate::cases::values::Range;
-use crate::expect::{Sum, tokens as expected};
-use crate::launch::{MAXIMA, POLICY_SUMS};
+use crate::expect::tokens::Ratios;
+use crate::expect::{Sum, push_all, tokens as expected};
 use crate::oracle::gmpo as oracle;
 use lockstep_core::aggregate::{PerRow, Weight};
 use lockstep_core::policy_loss::gmpo::Mean;
@@ -42,34 +42,21 @@ const NARROW: [Range; 2] = [Range::Realistic, Range::Tiny];
 const TERMS: &str = "terms rounded once, summed in binary64";
 const MEANS: &str = "binary64 means of rounded terms, one exponential, two products";
 
-const fn allow(output: &'static str, units: f64, reason: &'static str) -> Allowance {
-    Allowance { op: "policy_loss_gmpo", output, units, reason }
-}
-
 impl OpTest for Gmpo {
     const OPS: &'static [&'static str] = &["policy_loss_gmpo"];
     const ALLOWED: &'static [Allowance] = &[
-        allow("coef", 2.0, MEANS),
-        allow("row_loss", 2.0, MEANS),
-        allow("sum_loss", 2.0, MEANS),
-        allow("sum_policy", 2.0, MEANS),
-        allow("sum_k1", 1.0, TERMS),
-        allow("sum_excess", 2.0, TERMS),
-        allow("sum_excess_squared", 2.0, TERMS),
-        allow("sum_neg_logp", 1e-7, "binary64 sums in another order"),
-        allow("max_ratio", 2.0, "exp"),
-        allow("max_neg_ratio", 2.0, "exp"),
+        allow("policy_loss_gmpo", &["coef", "row_loss", "sum_loss", "sum_policy"], 2.0, MEANS),
+        allow("policy_loss_gmpo", &["sum_k1"], 1.0, TERMS),
+        allow("policy_loss_gmpo", &["sum_excess", "sum_excess_squared"], 2.0, TERMS),
+        allow("policy_loss_gmpo", &["sum_neg_logp"], 1e-7, "binary64 sums in another order"),
+        allow("policy_loss_gmpo", &MAXIMA, 2.0, "exp"),
     ];
-
-    fn op(&self) -> &'static str {
-        "policy_loss_gmpo"
-    }
 
     fn run<B: Backend>(&self, backend: &B, data: &Data, out: &mut Outputs<'_>) -> Result<(), String> {
         let input = |k: usize| In::new(&data.element[k][..]);
         let weight = Weight { per_row: PerRow::One, denominator: self.denominator, scale: 1.0 };
         let partials = Partials::of(weight, self.counted);
-        let kernel = PolicyLossGmpo {
+        backend.run(&checked!(PolicyLossGmpo {
             cu_seqlens: data.packed()?,
             loss_mask: data.masked(),
             logp: input(slot::LOGP),
@@ -92,9 +79,7 @@ impl OpTest for Gmpo {
                 row_maxima: out.rows(&MAXIMA),
                 band: BAND,
             }),
-        };
-        kernel.check().map_err(|e| e.to_string())?;
-        backend.run(&kernel)
+        }))
     }
 
     fn expect(&self, data: &Data) -> Vec<Want> {
@@ -108,7 +93,7 @@ impl OpTest for Gmpo {
         let of_sum = self.mean == Mean::ClippedSum;
         let clip = oracle::Gmpo { mean, low: self.clip[0].into(), high: self.clip[1].into() };
         let [mut coef, mut row_loss, mut row_tokens] = ["coef", "row_loss", "row_tokens"].map(Want::new);
-        let [mut high, mut low] = ["max_ratio", "max_neg_ratio"].map(Want::new);
+        let mut maxima = MAXIMA.map(Want::new);
         let mut sums = POLICY_SUMS.map(Want::new);
         let scale = if self.denominator == 0.0 { 0.0 } else { 1.0 / self.denominator };
         for r in 0..data.rows() {
@@ -118,7 +103,7 @@ impl OpTest for Gmpo {
                 a: if self.per_token { at(slot::ADVANTAGE, i) } else { data.row[0][r].into() },
                 w: if self.weights { at(slot::WEIGHTS, i) } else { 1.0 },
             };
-            let live: Vec<usize> = data.span(r).filter(|i| data.live(*i)).collect();
+            let live = data.members(r);
             let tokens: Vec<oracle::Token> = live.iter().map(|i| token(*i)).collect();
             let length = tokens.len() as f64 + 1e-8;
             let loss = clip.loss(&tokens, self.weights);
@@ -145,7 +130,7 @@ impl OpTest for Gmpo {
             let mut total = [Sum::default(); POLICY_SUMS.len()];
             total[0].add(loss * scale, magnitude * scale);
             total[1].add(loss * live.len() as f64, magnitude * live.len() as f64);
-            let (mut max, mut min) = ((f64::NEG_INFINITY, 0.0), (f64::NEG_INFINITY, 0.0));
+            let mut ratios = Ratios::default();
             for i in data.span(r) {
                 if !data.live(i) {
                     coef.push(0.0, 0.0);
@@ -163,11 +148,7 @@ impl OpTest for Gmpo {
                 let moved = if self.mean == Mean::Harmonic { 2.0 + t.d.abs() } else { 1.0 };
                 let doubt = at_clip || at_guard;
                 coef.push(value, if doubt { f64::INFINITY } else { magnitude * scale * slope * moved });
-                let (ratio, spread) = (t.d.exp(), 1.0 + t.d.abs());
-                let (excess, error) = (ratio - 1.0, ratio * spread + (ratio - 1.0).abs());
-                total[3].add(-t.d, t.d.abs());
-                total[4].add(excess, error);
-                total[5].add(excess * excess, 2.0 * excess.abs() * error + excess * excess);
+                ratios.add(t.d, t.d.exp(), t.d);
                 total[6].count(keeps, at_clip);
                 let of = if of_sum { sum } else { t.d };
                 let outside = of < -clip.low || of > clip.high;
@@ -175,77 +156,53 @@ impl OpTest for Gmpo {
                 total[7].count(outside && mean > 0.0, unsure);
                 total[8].count(outside && mean < 0.0, unsure);
                 total[10].count(!guard.inside(raw), at_guard);
-                let [from, to] = BAND.map(f64::from);
-                let in_doubt =
-                    expected::doubtful_ratio(t.d, ratio, from) || expected::doubtful_ratio(t.d, ratio, to);
-                total[11].count(from <= ratio && ratio <= to, in_doubt);
                 total[12].add(-at(slot::LOGP, i), at(slot::LOGP, i).abs());
-                max = if ratio > max.0 { (ratio, ratio * spread) } else { max };
-                min = if -ratio > min.0 { (-ratio, ratio * spread) } else { min };
             }
-            for (want, sum) in sums.iter_mut().zip(total) {
-                want.push(sum.0, sum.1);
-            }
-            high.push(max.0, max.1);
-            low.push(min.0, min.1);
+            [total[3], total[4], total[5], total[11]] = ratios.sums;
+            push_all(&mut sums, &total);
+            push_all(&mut maxima, &ratios.maxima);
         }
-        [coef, row_loss, row_tokens, high, low].into_iter().chain(sums).collect()
+        [coef, row_loss, row_tokens].into_iter().chain(maxima).chain(sums).collect()
     }
 
     fn corpus(source: Source) -> Vec<Case> {
-        let mut cases = Vec::new();
+        let mut cases: Vec<Case> = Vec::new();
+        let mut add = |mean: Mean, clip: [f32; 2], guard: Guard, metrics: bool| {
+            let (k, first) = (cases.len(), mean == Mean::Geometric);
+            let bits = source.fork(if first { 7 } else { 8 }).bits(k);
+            let on = |bit: u32| bits >> bit & 1 == 1;
+            let params = Gmpo {
+                mean,
+                guard,
+                clip,
+                denominator: [1.0, 12.0, 1017.0, 0.0][k % 4],
+                counted: None,
+                per_token: on(0),
+                weights: on(1),
+                loss: on(2),
+                metrics,
+            };
+            let mut shape = if k == 8 { large() } else { small().swap_remove(k % 5) };
+            if mean == Mean::Product {
+                shape.lengths.iter_mut().for_each(|length| *length %= 40);
+            }
+            let range = match k {
+                8 => Range::Realistic,
+                _ if first => Range::ALL[k / 5 % 4],
+                _ => NARROW[k % 2],
+            };
+            cases.push(case(params, &shape, Mask::ALL[k % 6], range, source.fork(k as u64), k));
+        };
         for clip in CLIPS {
             for guard in guards() {
-                for step in 0..2 {
-                    let k: usize = cases.len();
-                    let bits = source.fork(7).bits(k);
-                    let on = |bit: u32| bits >> bit & 1 == 1;
-                    let params = Gmpo {
-                        mean: Mean::Geometric,
-                        guard,
-                        clip,
-                        denominator: [1.0, 12.0, 1017.0, 0.0][k % 4],
-                        counted: None,
-                        per_token: on(0),
-                        weights: on(1),
-                        loss: on(2),
-                        metrics: step == 1,
-                    };
-                    let shape = if k == 8 { large() } else { small().swap_remove(k % 5) };
-                    let range = if k == 8 { Range::Realistic } else { Range::ALL[k / 5 % 4] };
-                    cases.push(case(params, &shape, Mask::ALL[k % 6], range, source.fork(k as u64), k));
-                }
+                add(Mean::Geometric, clip, guard, false);
+                add(Mean::Geometric, clip, guard, true);
             }
         }
         for mean in &MEANS_OF_RATIOS[1..] {
             for clip in CLIPS {
                 for (n, guard) in guards().into_iter().enumerate() {
-                    let k = cases.len();
-                    let bits = source.fork(8).bits(k);
-                    let on = |bit: u32| bits >> bit & 1 == 1;
-                    let params = Gmpo {
-                        mean: *mean,
-                        guard,
-                        clip,
-                        denominator: [1.0, 12.0, 1017.0, 0.0][k % 4],
-                        counted: None,
-                        per_token: on(0),
-                        weights: on(1),
-                        loss: on(2),
-                        metrics: n % 2 == 0,
-                    };
-                    let mut shape = small().swap_remove(k % 5);
-                    if *mean == Mean::Product {
-                        shape.lengths.iter_mut().for_each(|length| *length %= 40);
-                    }
-                    cases.push(case(
-                        params,
-                        &shape,
-                        Mask::ALL[k % 6],
-                        NARROW[k % 2],
-                        source.fork(k as u64),
-                        k,
-                    ));
+                    add(*mean, clip, guard, n % 2 == 0);
                 }
             }
         }
@@ -276,14 +233,13 @@ impl OpTest for Gmpo {
         case(params, &shape, draw.pick(&Mask::ALL), range, draw.source(), 0)
     }
 
-    fn fault_slots(&self) -> Vec<(usize, &'static [f32])> {
-        let logp: &[f32] = &[f32::NAN, f32::INFINITY, f32::NEG_INFINITY, 0.5];
-        let mut slots = vec![(slot::LOGP, logp), (slot::LOGP_OLD, logp)];
+    fn fault_slots(&self) -> Vec<Fault> {
+        let mut slots = vec![(slot::LOGP, NO_LOGP), (slot::LOGP_OLD, NO_LOGP)];
         if self.weights {
-            slots.push((slot::WEIGHTS, &[f32::NAN, f32::INFINITY, -1.0]));
+            slots.push((slot::WEIGHTS, NO_WEIGHT));
         }
         if self.per_token {
-            slots.push((slot::ADVANTAGE, &[f32::NAN, f32::INFINITY]));
+            slots.push((slot::ADVANTAGE, NOT_FINITE));
         }
         slots
     }

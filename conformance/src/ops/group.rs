@@ -1,5 +1,4 @@
-//! `group_advantage` with every baseline and scale. (The mean with the plain deviation, GRPO and Dr.GRPO, has
-//! its own cases in [`corpus`](mod@crate::cases::corpus).)
+//! `group_advantage` with every baseline and scale.
 
 use super::prelude::*;
 use crate::oracle::baseline as oracle;
@@ -9,7 +8,7 @@ use lockstep_core::advantage::{Baseline, GroupAdvantage, Scale, Singleton};
 use lockstep_core::aggregate::moments::{COUNT, HIGH, LOW, MEAN, MOMENTS, NONZERO, SQUARES};
 
 /// Arguments of `group_advantage`. Per element: rewards, weights; lengths in [`Data::index`]; per row: the
-/// given baseline.
+/// given baseline. The pivot is wanted where there is a baseline.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Group {
     /// Baseline.
@@ -29,14 +28,10 @@ pub struct Group {
 impl OpTest for Group {
     const OPS: &'static [&'static str] = &["group_advantage"];
     const ALLOWED: &'static [Allowance] =
-        &[Allowance { op: "group_advantage", output: "pivot", units: 0.0, reason: "a position" }];
-
-    fn op(&self) -> &'static str {
-        "group_advantage"
-    }
+        &[allow("group_advantage", &["advantage", "mean", "std"], 1.0, ROUNDED)];
 
     fn run<B: Backend>(&self, backend: &B, data: &Data, out: &mut Outputs<'_>) -> Result<(), String> {
-        let kernel = GroupAdvantage {
+        backend.run(&checked!(GroupAdvantage {
             cu_groups: data.packed()?,
             rewards: In::new(&data.element[0]),
             valid: data.masked(),
@@ -54,10 +49,8 @@ impl OpTest for Group {
             std: out.row("std"),
             counted: out.row("counted"),
             status: out.row("status"),
-            pivot: Some(out.row("pivot")),
-        };
-        kernel.check().map_err(|e| e.to_string())?;
-        backend.run(&kernel)
+            pivot: (!data.row.is_empty()).then(|| out.row("pivot")),
+        }))
     }
 
     fn expect(&self, data: &Data) -> Vec<Want> {
@@ -273,6 +266,28 @@ fn moments(source: Source) -> [f64; MOMENTS] {
         return [100.0, 0.5, 0.0, 0.5, 0.5, 100.0];
     }
     [64.0, 0.25, 63.0 * spread, -1.0, 1.0, source.below(6, 64) as f64]
+}
+
+/// GRPO and Dr.GRPO: rewards alone.
+pub(crate) fn grpo(source: Source) -> Vec<Case> {
+    let mut cases = Vec::new();
+    for by_std in [true, false] {
+        for (ddof, eps) in [(1, 1e-6), (0, 1e-4), (1, 0.0)] {
+            for singleton in [Singleton::Zero, Singleton::RawReward] {
+                let k = cases.len();
+                let (valid, baseline) = (k % 2 == 1, Baseline::Mean);
+                let scale = if by_std { Scale::Std { ddof, eps } } else { Scale::None { ddof } };
+                let (limit, least_std, moments) = (f64::INFINITY, 0.0, [0.0; MOMENTS]);
+                cases.push(Case {
+                    label: format!("{k}: all kinds of group, valid {valid}"),
+                    catches: "see the kinds of group",
+                    params: Group { baseline, scale, singleton, limit, least_std, moments }.into(),
+                    data: rewards::groups(&rewards::sizes(), valid, source.fork(k as u64)),
+                });
+            }
+        }
+    }
+    cases
 }
 
 fn case(params: Group, catches: &'static str, sizes: &[u32], valid: bool, source: Source) -> Case {

@@ -3,7 +3,6 @@
 use super::prelude::*;
 use crate::cases::corpus::tokens;
 use crate::cases::params::{guards, kls_of_ops};
-use crate::cases::values::Range;
 use crate::expect::{Sum, tokens as expected};
 use crate::oracle::{kl as oracle_kl, kl_importance as oracle};
 use lockstep_core::kl::Kl;
@@ -23,23 +22,17 @@ pub struct KlImportance {
     pub outputs: bool,
 }
 
-const fn allow(output: &'static str) -> Allowance {
-    let reason = "exp within 1 ULP, expm1mx or expm1 within 2.5, two products; the rounding of both \
-                  differences is in the magnitude";
-    Allowance { op: "kl_importance", output, units: 4.0, reason }
-}
+const REASON: &str = "exp within 1 ULP, expm1mx or expm1 within 2.5, two products; the rounding of both \
+                      differences is in the magnitude";
 
 impl OpTest for KlImportance {
     const OPS: &'static [&'static str] = &["kl_importance"];
-    const ALLOWED: &'static [Allowance] = &[allow("kl"), allow("gradient"), allow("row_sum")];
-
-    fn op(&self) -> &'static str {
-        "kl_importance"
-    }
+    const ALLOWED: &'static [Allowance] =
+        &[allow("kl_importance", &["kl", "gradient", "row_sum"], 4.0, REASON)];
 
     fn run<B: Backend>(&self, backend: &B, data: &Data, out: &mut Outputs<'_>) -> Result<(), String> {
         let input = |k: usize| In::new(&data.element[k][..]);
-        let kernel = Kernel {
+        backend.run(&checked!(Kernel {
             cu_seqlens: data.packed()?,
             loss_mask: data.masked(),
             logp: input(slot::LOGP),
@@ -52,9 +45,7 @@ impl OpTest for KlImportance {
             row_alarm: out.alarm(),
             value: self.outputs.then(|| out.element("kl")),
             gradient: self.outputs.then(|| out.element("gradient")),
-        };
-        kernel.check().map_err(|e| e.to_string())?;
-        backend.run(&kernel)
+        }))
     }
 
     fn expect(&self, data: &Data) -> Vec<Want> {
@@ -113,13 +104,12 @@ impl OpTest for KlImportance {
         let kl = Kl { clamp_in: 20.0, ..draw.pick(&kls_of_ops()) };
         let guard = draw.pick(&guards()[1..4]);
         let params = KlImportance { kl, guard, through: draw.yes(), outputs: draw.yes() };
-        let shape = Shape { name: "random", catches: "whatever nobody thought of", lengths: draw.lengths() };
+        let shape = draw.shape();
         case(params, &shape, draw.pick(&Mask::ALL), draw.pick(&Range::ALL), draw.source())
     }
 
-    fn fault_slots(&self) -> Vec<(usize, &'static [f32])> {
-        const BAD: &[f32] = &[f32::NAN, f32::INFINITY, f32::NEG_INFINITY, 0.5];
-        [slot::LOGP, slot::LOGP_OLD, slot::LOGP_REF].map(|slot| (slot, BAD)).into()
+    fn fault_slots(&self) -> Vec<Fault> {
+        [slot::LOGP, slot::LOGP_OLD, slot::LOGP_REF].map(|slot| (slot, NO_LOGP)).into()
     }
 }
 

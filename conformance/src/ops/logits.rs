@@ -45,23 +45,15 @@ pub(crate) const LIVE: usize = 1;
 pub(crate) const COEF: usize = 2;
 pub(crate) const COEF_ENTROPY: usize = 3;
 
-const fn allow(op: &'static str, output: &'static str, units: f64) -> Allowance {
-    let reason =
-        "the exponent rounds three times (in the magnitude), exp and log1p within 1 ULP, two more products";
-    Allowance { op, output, units, reason }
-}
+const REASON: &str =
+    "the exponent rounds three times (in the magnitude), exp and log1p within 1 ULP, two more products";
 
 impl OpTest for Logits {
     const OPS: &'static [&'static str] = &["logits_statistics", "logits_gradient", "otr_exact"];
     const ALLOWED: &'static [Allowance] = &[
-        allow("logits_statistics", "logp", 4.0),
-        allow("logits_statistics", "lse", 4.0),
-        allow("logits_statistics", "entropy", 4.0),
-        allow("logits_statistics", "collision", 4.0),
-        allow("logits_statistics", "score_norm", 4.0),
-        allow("logits_gradient", "gradient", 6.0),
-        allow("otr_exact", "loss", 6.0),
-        allow("otr_exact", "gradient", 6.0),
+        allow("logits_statistics", &["logp", "lse", "entropy", "collision", "score_norm"], 4.0, REASON),
+        allow("logits_gradient", &["gradient"], 6.0, REASON),
+        allow("otr_exact", &["loss", "gradient"], 6.0, REASON),
     ];
 
     fn op(&self) -> &'static str {
@@ -87,7 +79,7 @@ impl OpTest for Logits {
                 let space = Space::new();
                 let state =
                     self.statistics(backend, rows, &labels, entropy, &mut Outputs::of(data, &space))?;
-                let kernel = LogitsGradient {
+                backend.run(&checked!(LogitsGradient {
                     rows,
                     labels: In::new(&labels),
                     temperature: self.temperature,
@@ -96,24 +88,18 @@ impl OpTest for Logits {
                     coef_entropy: entropy.then(|| In::new(&data.row[COEF_ENTROPY][..])),
                     gradient: out.element("gradient"),
                     row_alarm: out.alarm(),
-                };
-                kernel.check().map_err(|e| e.to_string())?;
-                backend.run(&kernel)
+                }))
             }
-            Which::Otr { beta, gradient: wanted } => {
-                let kernel = OtrExact {
-                    rows,
-                    labels: In::new(&labels),
-                    kappa: self.temperature,
-                    beta,
-                    coef: In::new(&data.row[COEF]),
-                    loss: out.row("loss"),
-                    row_alarm: out.alarm(),
-                    gradient: wanted.then(|| out.element("gradient")),
-                };
-                kernel.check().map_err(|e| e.to_string())?;
-                backend.run(&kernel)
-            }
+            Which::Otr { beta, gradient: wanted } => backend.run(&checked!(OtrExact {
+                rows,
+                labels: In::new(&labels),
+                kappa: self.temperature,
+                beta,
+                coef: In::new(&data.row[COEF]),
+                loss: out.row("loss"),
+                row_alarm: out.alarm(),
+                gradient: wanted.then(|| out.element("gradient")),
+            })),
         }
     }
 
@@ -164,8 +150,8 @@ impl OpTest for Logits {
         case(Logits { which, temperature, masked: draw.yes() }, 1 + draw.below(12), vocab, draw.source())
     }
 
-    fn fault_slots(&self) -> Vec<(usize, &'static [f32])> {
-        if self.masked { Vec::new() } else { vec![(0, &[f32::NAN, f32::INFINITY])] }
+    fn fault_slots(&self) -> Vec<Fault> {
+        if self.masked { Vec::new() } else { vec![(0, &NOT_FINITE[..2])] }
     }
 
     fn rows_are_equal(&self) -> bool {
@@ -183,7 +169,7 @@ impl Logits {
         out: &mut Outputs<'_>,
     ) -> Result<Vec<f64>, String> {
         let mut state = vec![f64::POISON; STATE * rows.rows];
-        let kernel = LogitsStatistics {
+        backend.run(&checked!(LogitsStatistics {
             rows,
             labels: In::new(labels),
             temperature: self.temperature,
@@ -197,9 +183,7 @@ impl Logits {
                 score_norm: out.row("score_norm"),
             }),
             state: Out::new(&mut state),
-        };
-        kernel.check().map_err(|e| e.to_string())?;
-        backend.run(&kernel)?;
+        }))?;
         Ok(state)
     }
 }

@@ -26,19 +26,12 @@ const REASON: &str = "two exponents round three times each (in the magnitude), e
 
 impl OpTest for LogitsKl {
     const OPS: &'static [&'static str] = &["logits_kl"];
-    const ALLOWED: &'static [Allowance] = &[
-        Allowance { op: "logits_kl", output: "kl", units: 6.0, reason: REASON },
-        Allowance { op: "logits_kl", output: "gradient", units: 6.0, reason: REASON },
-    ];
-
-    fn op(&self) -> &'static str {
-        "logits_kl"
-    }
+    const ALLOWED: &'static [Allowance] = &[allow("logits_kl", &["kl", "gradient"], 6.0, REASON)];
 
     fn run<B: Backend>(&self, backend: &B, data: &Data, out: &mut Outputs<'_>) -> Result<(), String> {
         let live: Vec<u8> = data.row[LIVE].iter().map(|x| *x as u8).collect();
         let (rows, vocab) = (data.rows(), data.elements() / data.rows());
-        let kernel = Kernel {
+        backend.run(&checked!(Kernel {
             rows: LogitRows {
                 logits: In::new(&data.element[0]),
                 rows,
@@ -52,9 +45,7 @@ impl OpTest for LogitsKl {
             value: out.row("kl"),
             row_alarm: out.alarm(),
             gradient: self.gradient.then(|| out.element("gradient")),
-        };
-        kernel.check().map_err(|e| e.to_string())?;
-        backend.run(&kernel)
+        }))
     }
 
     fn expect(&self, data: &Data) -> Vec<Want> {
@@ -65,10 +56,7 @@ impl OpTest for LogitsKl {
                 data.span(r).for_each(|_| gradient.push(0.0, 0.0));
                 continue;
             }
-            let side = |k: usize| {
-                let z: Vec<f64> = data.element[k][data.span(r)].iter().map(|z| (*z).into()).collect();
-                softmax(&z, self.temperature.into())
-            };
+            let side = |k: usize| softmax(&data.wide(k, r), self.temperature.into());
             self.row(&side(0), &side(1), data.row[COEF][r].into(), &mut kl, &mut gradient);
         }
         vec![kl, gradient]
@@ -106,8 +94,8 @@ impl OpTest for LogitsKl {
         case(params, 1 + draw.below(12), vocab, draw.source())
     }
 
-    fn fault_slots(&self) -> Vec<(usize, &'static [f32])> {
-        let bad: &[f32] = &[f32::NAN, f32::INFINITY];
+    fn fault_slots(&self) -> Vec<Fault> {
+        let bad = &NOT_FINITE[..2];
         if self.masked { Vec::new() } else { vec![(0, bad), (1, bad)] }
     }
 

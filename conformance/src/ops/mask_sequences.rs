@@ -10,12 +10,7 @@ pub struct MaskSequences;
 
 impl OpTest for MaskSequences {
     const OPS: &'static [&'static str] = &["mask_sequences"];
-    const ALLOWED: &'static [Allowance] =
-        &[Allowance { op: "mask_sequences", output: "masked", units: 0.0, reason: "0 or 1" }];
-
-    fn op(&self) -> &'static str {
-        "mask_sequences"
-    }
+    const ALLOWED: &'static [Allowance] = &[allow("mask_sequences", &["masked"], 0.0, "0 or 1")];
 
     fn run<B: Backend>(&self, backend: &B, data: &Data, out: &mut Outputs<'_>) -> Result<(), String> {
         // Bytes other than 1 also keep.
@@ -29,13 +24,7 @@ impl OpTest for MaskSequences {
     }
 
     fn expect(&self, data: &Data) -> Vec<Want> {
-        let mut want = Want::new("masked");
-        for r in 0..data.rows() {
-            for i in data.span(r) {
-                want.push(oracle::token(data.live(i), data.row[0][r] > 0.0), 0.0);
-            }
-        }
-        vec![want]
+        vec![Want::live("masked", data, |r, i| (oracle::token(data.live(i), data.row[0][r] > 0.0), 0.0))]
     }
 
     fn corpus(source: Source) -> Vec<Case> {
@@ -49,19 +38,18 @@ impl OpTest for MaskSequences {
     }
 
     fn random(_op: &str, draw: &mut Draw) -> Case {
-        let shape = Shape { name: "random", catches: "whatever nobody thought of", lengths: draw.lengths() };
+        let shape = draw.shape();
         case(&shape, draw.pick(&Mask::ALL), draw.source())
     }
 }
 
 fn case(shape: &Shape, mask: Mask, source: Source) -> Case {
-    let offsets = shape.offsets();
-    let bytes = mask.bytes(&offsets, source.fork(0));
-    let row = vec![(0..shape.lengths.len()).map(|r| source.fork(1).signed(r)).collect()];
+    let mut data = Data::new(shape, mask, source.fork(0));
+    data.row = vec![data.per_row(|r| source.fork(1).signed(r))];
     Case {
         label: format!("{} {mask:?}", shape.name),
         catches: "a mask byte other than 1 that is taken for 0; a kept sequence whose own mask is lost",
         params: MaskSequences.into(),
-        data: Data { offsets, mask: bytes, row, ..Data::default() },
+        data,
     }
 }

@@ -2,8 +2,7 @@
 //!
 //! Once an op has a file here and a line in the list below, everything in this crate tests it: corpus and
 //! digest, accuracy against the oracle, random cases, rows alone and repacked, garbage under the mask,
-//! faults. (The first ops predate this list; they are the other variants of
-//! [`Params`](crate::cases::Params).)
+//! faults.
 
 pub mod balance;
 pub mod check;
@@ -18,6 +17,7 @@ pub mod gae;
 pub mod gating;
 pub mod gmpo;
 pub mod group;
+pub mod kl;
 pub mod kl_importance;
 pub mod logits;
 pub mod logits_kl;
@@ -26,6 +26,7 @@ pub mod moments;
 pub mod novelty;
 pub mod optimal_token_baseline;
 pub mod pass_at_k;
+pub mod policy_loss;
 pub mod ratios;
 pub mod role_baseline;
 pub mod sampling;
@@ -34,12 +35,24 @@ pub mod sequence_weight;
 pub mod shape;
 pub mod sharpen;
 pub mod step_return;
+pub mod sums;
+pub mod token_ratio;
 pub mod totals;
 pub mod tree;
 pub mod value_loss;
 pub mod variance_increase;
 pub mod vtrace;
 pub mod whiten;
+
+/// A kernel whose arguments have been checked, as its public call does.
+macro_rules! checked {
+    ($kernel:expr) => {{
+        let kernel = $kernel;
+        kernel.check().map_err(|error| error.to_string())?;
+        kernel
+    }};
+}
+use checked;
 
 use crate::backend::Backend;
 use crate::cases::hash::Source;
@@ -52,18 +65,23 @@ use std::fmt::Debug;
 
 /// What most files of an op use.
 mod prelude {
-    pub(super) use super::OpTest;
+    pub(super) use super::{Fault, OpTest, checked};
     pub(super) use crate::backend::Backend;
     pub(super) use crate::cases::hash::Source;
     pub(super) use crate::cases::masks::{Mask, garbage};
     pub(super) use crate::cases::random::Draw;
-    pub(super) use crate::cases::shapes::{Shape, large, small};
+    pub(super) use crate::cases::shapes::{self, Shape, large, small};
+    pub(super) use crate::cases::values::{NO_LOGP, NO_WEIGHT, NOT_FINITE, Range};
     pub(super) use crate::cases::{Case, Data, rewards, slot, values};
     pub(super) use crate::expect::Want;
     pub(super) use crate::outputs::Outputs;
-    pub(super) use crate::precision::Allowance;
+    pub(super) use crate::precision::{Allowance, EXP, ROUNDED, SUM64, TERMS, allow};
     pub(super) use lockstep_core::ragged::In;
 }
+
+/// An array of [`Data::element`] in which a bad value of a live element must raise the row's alarm, and the
+/// bad values to try.
+pub type Fault = (usize, &'static [f32]);
 
 /// An op's scalar arguments and everything its tests need.
 pub trait OpTest: Copy + Debug + PartialEq {
@@ -73,13 +91,21 @@ pub trait OpTest: Copy + Debug + PartialEq {
     const ALLOWED: &'static [Allowance];
 
     /// The op's name.
-    fn op(&self) -> &'static str;
+    fn op(&self) -> &'static str {
+        Self::OPS[0]
+    }
 
     /// Launches the op on `data`, with outputs that `out` makes.
     fn run<B: Backend>(&self, backend: &B, data: &Data, out: &mut Outputs<'_>) -> Result<(), String>;
 
     /// The oracle's expectation for every output except `alarm`.
     fn expect(&self, data: &Data) -> Vec<Want>;
+
+    /// The stream of the fixed cases. It is that of a name, so that a new op changes no other's values; the
+    /// first ops have numbers, on which the digest depends.
+    fn stream(root: Source) -> Source {
+        root.named(Self::OPS[0])
+    }
 
     /// The fixed cases. Order, labels and values never change for a given source, because the digest depends
     /// on them.
@@ -88,9 +114,8 @@ pub trait OpTest: Copy + Debug + PartialEq {
     /// A random case of `op`, labelled by the caller.
     fn random(op: &str, draw: &mut Draw) -> Case;
 
-    /// Arrays of [`Data::element`] in which a bad value of a live element must raise the row's alarm, each
-    /// with the bad values to try.
-    fn fault_slots(&self) -> Vec<(usize, &'static [f32])> {
+    /// Where a bad value must raise the row's alarm.
+    fn fault_slots(&self) -> Vec<Fault> {
         Vec::new()
     }
 
@@ -141,7 +166,7 @@ macro_rules! op_tests {
             }
 
             /// See [`OpTest::fault_slots`].
-            pub fn fault_slots(&self) -> Vec<(usize, &'static [f32])> {
+            pub fn fault_slots(&self) -> Vec<Fault> {
                 match self { $(AnyOp::$variant(params) => params.fault_slots(),)* }
             }
 
@@ -158,7 +183,7 @@ macro_rules! op_tests {
             /// The fixed cases of every op; each file's values depend only on its own ops.
             pub fn corpus(source: Source) -> Vec<Case> {
                 let mut cases = Vec::new();
-                $(cases.extend(<$params>::corpus(source.named(<$params>::OPS[0])));)*
+                $(cases.extend(<$params>::corpus(<$params>::stream(source)));)*
                 cases
             }
 
@@ -180,6 +205,10 @@ macro_rules! op_tests {
 }
 
 op_tests! {
+    TokenRatio: token_ratio::TokenRatio,
+    Policy: policy_loss::Policy,
+    Kl: kl::KlDivergence,
+    Sums: sums::Sums,
     Check: check::Check,
     Group: group::Group,
     Moments: moments::Moments,

@@ -22,22 +22,18 @@ const LIST: [Novelty; 4] = [
     Novelty { mean_weight: 0.25, bands: [2.0, 0.125, 0.3, -3.0] },
 ];
 
-const fn allow(output: &'static str) -> Allowance {
-    let reason = "novelty rounds to binary32 once; its range is in the magnitude of the reward";
-    Allowance { op: "novelty_bands", output, units: 1.0, reason }
-}
-
 fn similarity(data: &Data, i: usize, j: usize) -> f32 {
     data.element[0][i] * data.element[0][j] + data.element[1][i] * data.element[1][j]
 }
 
 impl OpTest for Novelty {
     const OPS: &'static [&'static str] = &["novelty_bands"];
-    const ALLOWED: &'static [Allowance] = &[allow("shaped"), allow("novelty")];
-
-    fn op(&self) -> &'static str {
-        "novelty_bands"
-    }
+    const ALLOWED: &'static [Allowance] = &[allow(
+        "novelty_bands",
+        &["shaped", "novelty"],
+        1.0,
+        "novelty rounds to binary32 once; its range is in the magnitude of the reward",
+    )];
 
     fn run<B: Backend>(&self, backend: &B, data: &Data, out: &mut Outputs<'_>) -> Result<(), String> {
         let (mut pairs, mut start) = (Vec::new(), Vec::new());
@@ -50,7 +46,7 @@ impl OpTest for Novelty {
             }
         }
         let [majority, minority, width, invalid] = self.bands;
-        let kernel = Kernel {
+        backend.run(&checked!(Kernel {
             cu_groups: data.packed()?,
             pair_start: In::new(&start),
             similarity: In::new(&pairs),
@@ -63,9 +59,7 @@ impl OpTest for Novelty {
             invalid,
             shaped: out.scores("shaped"),
             novelty: out.element("novelty"),
-        };
-        kernel.check().map_err(|e| e.to_string())?;
-        backend.run(&kernel)
+        }))
     }
 
     fn expect(&self, data: &Data) -> Vec<Want> {

@@ -37,16 +37,7 @@ pub fn sequences(data: &Data) -> [Vec<u32>; 2] {
 
 impl OpTest for OptimalTokenBaseline {
     const OPS: &'static [&'static str] = &["optimal_token_baseline"];
-    const ALLOWED: &'static [Allowance] = &[Allowance {
-        op: "optimal_token_baseline",
-        output: "advantage",
-        units: 1.0,
-        reason: "binary64 inside, rounded to binary32 once: half an ULP is at most one unit",
-    }];
-
-    fn op(&self) -> &'static str {
-        "optimal_token_baseline"
-    }
+    const ALLOWED: &'static [Allowance] = &[allow("optimal_token_baseline", &["advantage"], 1.0, ROUNDED)];
 
     fn run<B: Backend>(&self, backend: &B, data: &Data, out: &mut Outputs<'_>) -> Result<(), String> {
         let [cu_seqlens, cu_groups] = sequences(data);
@@ -55,7 +46,7 @@ impl OpTest for OptimalTokenBaseline {
         let count =
             |pair: &[u32]| (pair[0] as usize..pair[1] as usize).filter(|i| data.live(*i)).count() as u32;
         let live: Vec<u32> = cu_seqlens.windows(2).map(count).collect();
-        let kernel = Kernel {
+        backend.run(&checked!(Kernel {
             cu_groups: groups.map_err(|e| e.to_string())?,
             cu_seqlens: offsets.map_err(|e| e.to_string())?,
             loss_mask: data.masked(),
@@ -64,9 +55,7 @@ impl OpTest for OptimalTokenBaseline {
             eps: self.eps,
             lone_tail: self.lone_tail_is_raw.then(|| In::new(&live)),
             advantage: out.element("advantage"),
-        };
-        kernel.check().map_err(|e| e.to_string())?;
-        backend.run(&kernel)
+        }))
     }
 
     fn expect(&self, data: &Data) -> Vec<Want> {
@@ -109,33 +98,25 @@ impl OpTest for OptimalTokenBaseline {
 
     fn random(_op: &str, draw: &mut Draw) -> Case {
         let params = OptimalTokenBaseline { eps: 1e-8, lone_tail_is_raw: draw.yes() };
-        let shape = Shape { name: "random", catches: "whatever nobody thought of", lengths: draw.lengths() };
+        let shape = draw.shape();
         case(params, 1 + draw.below(200), &shape, draw.pick(&Mask::ALL), draw.source())
     }
 }
 
 fn case(params: OptimalTokenBaseline, mean_length: usize, shape: &Shape, mask: Mask, source: Source) -> Case {
-    let offsets = shape.offsets();
-    let bytes = mask.bytes(&offsets, source.fork(0));
-    let n = offsets[offsets.len() - 1] as usize;
-    let live = |i: usize| bytes.as_ref().is_none_or(|bytes| bytes[i] != 0);
-    let returns =
-        (0..n).map(|i| if live(i) { values::advantage(source.fork(1), i) } else { garbage(i) }).collect();
-    let weights =
-        (0..n).map(|i| if live(i) { values::weight(source.fork(2), i) } else { garbage(i + 3) }).collect();
+    let mut data = Data::new(shape, mask, source.fork(0));
+    data.element = vec![
+        data.array(|i| values::advantage(source.fork(1), i)),
+        data.array_with(3, |i| values::weight(source.fork(2), i)),
+    ];
     let starts = |i: usize| u32::from(source.fork(3).below(i, mean_length) == 0);
+    data.index = (0..data.elements()).map(starts).collect();
     Case {
         label: format!("{} {mask:?} {mean_length} {params:?}", shape.name),
         catches: "positions counted over live tokens only; a tail that begins where the second longest \
                   sequence ends, masked tokens and all; a baseline from the position before; weights under \
                   the mask",
         params: params.into(),
-        data: Data {
-            offsets,
-            mask: bytes,
-            element: vec![returns, weights],
-            index: (0..n).map(starts).collect(),
-            ..Data::default()
-        },
+        data,
     }
 }

@@ -15,21 +15,12 @@ pub struct PassAtK {
     pub threshold: f32,
 }
 
-const fn allow(output: &'static str) -> Allowance {
-    let reason = "binary64 inside, rounded to binary32 once: half an ULP is at most one unit";
-    Allowance { op: "pass_at_k", output, units: 1.0, reason }
-}
-
 impl OpTest for PassAtK {
     const OPS: &'static [&'static str] = &["pass_at_k"];
-    const ALLOWED: &'static [Allowance] = &[allow("advantage"), allow("pass_at_k")];
-
-    fn op(&self) -> &'static str {
-        "pass_at_k"
-    }
+    const ALLOWED: &'static [Allowance] = &[allow("pass_at_k", &["advantage", "pass_at_k"], 1.0, ROUNDED)];
 
     fn run<B: Backend>(&self, backend: &B, data: &Data, out: &mut Outputs<'_>) -> Result<(), String> {
-        let kernel = Kernel {
+        backend.run(&checked!(Kernel {
             cu_groups: data.packed()?,
             rewards: In::new(&data.element[0]),
             valid: data.masked(),
@@ -38,9 +29,7 @@ impl OpTest for PassAtK {
             advantage: out.element("advantage"),
             pass_at_k: out.array(data.rows(), |values| vec![row("pass_at_k", estimates(values))]),
             counted: out.row("counted"),
-        };
-        kernel.check().map_err(|e| e.to_string())?;
-        backend.run(&kernel)
+        }))
     }
 
     fn expect(&self, data: &Data) -> Vec<Want> {

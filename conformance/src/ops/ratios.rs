@@ -2,7 +2,6 @@
 
 use super::prelude::*;
 use crate::cases::corpus::tokens;
-use crate::cases::values::Range;
 use crate::expect::tokens::difference;
 use crate::oracle::aggregate::exact_sum;
 use crate::oracle::ess as sizes;
@@ -45,21 +44,15 @@ pub enum Ratios {
 }
 
 const DIFFERENCES: &str = "a difference, and a binary64 sum or a minimum of those, rounded once more";
-const SUM64: &str = "binary64 columns: n/128 + 7 roundings of 2^-53, 2^-29 of a unit each";
-
-const fn allow(op: &'static str, output: &'static str, units: f64, reason: &'static str) -> Allowance {
-    Allowance { op, output, units, reason }
-}
 
 impl OpTest for Ratios {
     const OPS: &'static [&'static str] =
         &["log_ratio_scan", "proximal_logp", "staleness", "effective_sample_size"];
     const ALLOWED: &'static [Allowance] = &[
-        allow("log_ratio_scan", "log_ratio", 2.0, DIFFERENCES),
-        allow("proximal_logp", "logp_prox", 4.0, "two exponentials, a logarithm; or rounded once"),
-        allow("staleness", "kept_mask", 0.0, "a decision on integers"),
-        allow("effective_sample_size", "squares", 1e-7, SUM64),
-        allow("effective_sample_size", "ess", 1e-7, SUM64),
+        allow("log_ratio_scan", &["log_ratio"], 2.0, DIFFERENCES),
+        allow("proximal_logp", &["logp_prox"], 4.0, "two exponentials, a logarithm; or rounded once"),
+        allow("staleness", &["kept_mask"], 0.0, "a decision on integers"),
+        allow("effective_sample_size", &["squares", "ess"], 1e-7, SUM64),
     ];
 
     fn op(&self) -> &'static str {
@@ -98,7 +91,7 @@ impl OpTest for Ratios {
                 row_alarm: out.alarm(),
             }),
             Ratios::Staleness { current, max } => {
-                let kernel = Staleness {
+                backend.run(&checked!(Staleness {
                     cu_seqlens: offsets,
                     loss_mask: mask,
                     versions: In::new(&versions),
@@ -109,9 +102,7 @@ impl OpTest for Ratios {
                     row_start: out.row("row_start"),
                     row_off_policy: out.row("row_off_policy"),
                     row_kept: out.row("row_kept"),
-                };
-                kernel.check().map_err(|e| e.to_string())?;
-                backend.run(&kernel)
+                }))
             }
             Ratios::Ess { eps } => backend.run(&EffectiveSampleSize {
                 offsets,
@@ -129,27 +120,21 @@ impl OpTest for Ratios {
         match *self {
             Ratios::Scan { kind, cap } => vec![expect_scan(data, kind, cap)],
             Ratios::Proximal { current, interpolation } => {
-                let mut want = Want::new("logp_prox");
-                for i in 0..data.elements() {
-                    if !data.live(i) {
-                        want.push(0.0, 0.0);
-                        continue;
-                    }
+                vec![Want::live("logp_prox", data, |_, i| {
                     let [b, p] = [slot::LOGP_OLD, slot::LOGP].map(|k| f64::from(data.element[k][i]));
                     let alpha = prox::alpha(data.index[i].cast_signed().into(), current.into());
                     match interpolation {
                         Interpolation::Loglinear => {
                             let y = prox::loglinear(b, p, alpha);
-                            want.push(y, y.abs());
+                            (y, y.abs())
                         }
                         // A relative error of the sum is an absolute error of its logarithm.
                         Interpolation::Linear => {
                             let y = prox::linear(b, p, alpha);
-                            want.push(y, 1.0 + y.abs());
+                            (y, 1.0 + y.abs())
                         }
                     }
-                }
-                vec![want]
+                })]
             }
             Ratios::Staleness { current, max } => {
                 let mut wants = ["kept_mask", "row_start", "row_off_policy", "row_kept"].map(Want::new);
@@ -161,8 +146,7 @@ impl OpTest for Ratios {
                         wants[0].push(f64::from(u8::from(kept)), 0.0);
                         left += usize::from(kept);
                     }
-                    let live: Vec<Option<i64>> =
-                        data.span(r).filter(|i| data.live(*i)).map(version).collect();
+                    let live: Vec<Option<i64>> = data.members(r).into_iter().map(version).collect();
                     let (start, off) = stale::of_row(&live, current.into());
                     let start = if start < 0 { f64::from(u32::MAX) } else { start as f64 };
                     for (want, value) in wants[1..].iter_mut().zip([start, off as f64, left as f64]) {
@@ -174,7 +158,7 @@ impl OpTest for Ratios {
             Ratios::Ess { eps } => {
                 let mut wants = ["total", "squares", "ess"].map(Want::new);
                 for r in 0..data.rows() {
-                    let live = data.span(r).filter(|i| data.live(*i));
+                    let live = data.members(r).into_iter();
                     let w: Vec<f64> = live.map(|i| data.element[slot::WEIGHTS][i].into()).collect();
                     let squares = exact_sum(w.iter().map(|w| w * w));
                     for (want, value) in
@@ -224,16 +208,17 @@ impl OpTest for Ratios {
             "staleness" => Ratios::Staleness { current, max: draw.pick(&MAX) },
             _ => Ratios::Ess { eps: draw.pick(&EPS) },
         };
-        let shape = Shape { name: "random", catches: "whatever nobody thought of", lengths: draw.lengths() };
+        let shape = draw.shape();
         case(params, &shape, draw.pick(&Mask::ALL), range, draw.source())
     }
 
-    fn fault_slots(&self) -> Vec<(usize, &'static [f32])> {
-        const LOGP: &[f32] = &[f32::NAN, f32::INFINITY, f32::NEG_INFINITY, 0.5, f32::MIN_POSITIVE];
+    fn fault_slots(&self) -> Vec<Fault> {
         match self {
-            Ratios::Scan { .. } | Ratios::Proximal { .. } => vec![(slot::LOGP, LOGP), (slot::LOGP_OLD, LOGP)],
+            Ratios::Scan { .. } | Ratios::Proximal { .. } => {
+                vec![(slot::LOGP, NO_LOGP), (slot::LOGP_OLD, NO_LOGP)]
+            }
             Ratios::Staleness { .. } => Vec::new(),
-            Ratios::Ess { .. } => vec![(slot::WEIGHTS, &[f32::NAN, f32::INFINITY, -1.0])],
+            Ratios::Ess { .. } => vec![(slot::WEIGHTS, NO_WEIGHT)],
         }
     }
 }
@@ -280,7 +265,7 @@ fn expect_scan(data: &Data, kind: ScanKind, cap: bool) -> Want {
     };
     let mut want = Want::new("log_ratio");
     for r in 0..data.rows() {
-        let live: Vec<usize> = data.span(r).filter(|i| data.live(*i)).collect();
+        let live = data.members(r);
         let d: Vec<f64> = live
             .iter()
             .map(|i| difference(data.element[slot::LOGP][*i], data.element[slot::LOGP_OLD][*i]).0)

@@ -18,27 +18,18 @@ const ORDERS: [Order; 2] = [Order::SubtractThenUpdate, Order::UpdateThenSubtract
 impl OpTest for RoleBaseline {
     const OPS: &'static [&'static str] = &["role_baseline"];
     const ALLOWED: &'static [Allowance] = &[
-        Allowance {
-            op: "role_baseline",
-            output: "advantage",
-            units: 1.0,
-            reason: "binary64 inside, rounded to binary32 once: half an ULP is at most one unit",
-        },
-        Allowance {
-            op: "role_baseline",
-            output: "state_out",
-            units: 1e-7,
-            reason: "binary64 maps joined in another order: a few roundings of 2^-53, 2^-29 of a unit each",
-        },
+        allow("role_baseline", &["advantage"], 1.0, ROUNDED),
+        allow(
+            "role_baseline",
+            &["state_out"],
+            1e-7,
+            "binary64 maps joined in another order: a few roundings of 2^-53, 2^-29 of a unit each",
+        ),
     ];
-
-    fn op(&self) -> &'static str {
-        "role_baseline"
-    }
 
     fn run<B: Backend>(&self, backend: &B, data: &Data, out: &mut Outputs<'_>) -> Result<(), String> {
         let state: Vec<f64> = data.row[0].iter().map(|x| f64::from(*x)).collect();
-        let kernel = Kernel {
+        backend.run(&checked!(Kernel {
             cu_roles: data.packed()?,
             rewards: In::new(&data.element[0]),
             valid: data.masked(),
@@ -47,9 +38,7 @@ impl OpTest for RoleBaseline {
             state: In::new(&state),
             advantage: out.element("advantage"),
             state_out: out.row("state_out"),
-        };
-        kernel.check().map_err(|e| e.to_string())?;
-        backend.run(&kernel)
+        }))
     }
 
     fn expect(&self, data: &Data) -> Vec<Want> {
@@ -92,7 +81,7 @@ impl OpTest for RoleBaseline {
 
 fn case(params: RoleBaseline, sizes: &[u32], valid: bool, source: Source) -> Case {
     let mut data = rewards::groups(sizes, valid, source.fork(1));
-    data.row = vec![(0..sizes.len()).map(|r| source.fork(2).signed(r)).collect()];
+    data.row = vec![data.per_row(|r| source.fork(2).signed(r))];
     Case {
         label: format!("{params:?}, {} roles, valid {valid}", sizes.len()),
         catches: "a reward in its own baseline; a state that an empty role loses; a game without a score \

@@ -48,9 +48,8 @@ impl OpTest for Sampling {
     const OPS: &'static [&'static str] = &["draw_tokens", "otr_sampled"];
     const ALLOWED: &'static [Allowance] = &[
         // Counts must be equal, except where a point sits on an edge; those are left out.
-        Allowance { op: "draw_tokens", output: "counts", units: 0.0, reason: "whole numbers" },
-        Allowance { op: "otr_sampled", output: "loss", units: 6.0, reason: REASON },
-        Allowance { op: "otr_sampled", output: "gradient", units: 6.0, reason: REASON },
+        allow("draw_tokens", &["counts"], 0.0, "whole numbers"),
+        allow("otr_sampled", &["loss", "gradient"], 6.0, REASON),
     ];
 
     fn op(&self) -> &'static str {
@@ -67,25 +66,21 @@ impl OpTest for Sampling {
         let live = Mask::new(self.masked.then_some(&live[..]));
         let rows = LogitRows { logits: In::new(&data.element[0]), rows: n, vocab, live };
         match self.which {
-            Which::Tokens { temperature, seed, first } => {
-                let kernel = DrawTokens {
-                    rows,
-                    temperature,
-                    draws: self.draws,
-                    seed,
-                    first,
-                    tokens: out.array(n * self.draws, move |tokens| {
-                        vec![element("counts", Values::U32(counted(&tokens, vocab, draws)))]
-                    }),
-                    row_alarm: out.alarm(),
-                };
-                kernel.check().map_err(|e| e.to_string())?;
-                backend.run(&kernel)
-            }
+            Which::Tokens { temperature, seed, first } => backend.run(&checked!(DrawTokens {
+                rows,
+                temperature,
+                draws: self.draws,
+                seed,
+                first,
+                tokens: out.array(n * self.draws, move |tokens| {
+                    vec![element("counts", Values::U32(counted(&tokens, vocab, draws)))]
+                }),
+                row_alarm: out.alarm(),
+            })),
             Which::Otr { beta, gradient: wanted } => {
                 let candidates: Vec<u32> =
                     (0..n).flat_map(|r| candidates(&data.element[0][data.span(r)], self.draws)).collect();
-                let kernel = OtrSampled {
+                backend.run(&checked!(OtrSampled {
                     rows,
                     labels: In::new(&labels),
                     candidates: In::new(&candidates),
@@ -95,17 +90,13 @@ impl OpTest for Sampling {
                     loss: out.row("loss"),
                     row_alarm: out.alarm(),
                     gradient: wanted.then(|| out.element("gradient")),
-                };
-                kernel.check().map_err(|e| e.to_string())?;
-                backend.run(&kernel)
+                }))
             }
         }
     }
 
     fn expect(&self, data: &Data) -> Vec<Want> {
         let live = |r: usize| !self.masked || data.row[LIVE][r] != 0.0;
-        let z =
-            |r: usize| -> Vec<f64> { data.element[0][data.span(r)].iter().map(|z| f64::from(*z)).collect() };
         let mut wants = match self.which {
             Which::Tokens { .. } => vec![Want::new("counts")],
             Which::Otr { .. } => vec![Want::new("loss"), Want::new("gradient")],
@@ -116,7 +107,7 @@ impl OpTest for Sampling {
                     let row = first.wrapping_add(r as u64).wrapping_mul(self.draws as u64);
                     let points: Vec<f64> =
                         (0..self.draws as u64).map(|j| oracle::point(seed, row.wrapping_add(j))).collect();
-                    let p = softmax(&z(r), temperature.into());
+                    let p = softmax(&data.wide(0, r), temperature.into());
                     for (count, certain) in oracle::counts(&p.p, &points, uncertain(&p)) {
                         wants[0].push(count as f64, if certain { 0.0 } else { f64::INFINITY });
                     }
@@ -126,7 +117,7 @@ impl OpTest for Sampling {
                     wants[0].push(if v == 0 { self.draws as f64 } else { 0.0 }, 0.0);
                 }),
                 Which::Otr { beta, .. } if live(r) => {
-                    let p = softmax(&z(r), 1.0);
+                    let p = softmax(&data.wide(0, r), 1.0);
                     let drawn = candidates(&data.element[0][data.span(r)], self.draws);
                     otr_row(&p, data, r, &drawn, beta.into(), &mut wants);
                 }
@@ -181,8 +172,8 @@ impl OpTest for Sampling {
         case(Sampling { which, draws, masked: draw.yes() }, 1 + draw.below(12), vocab, draw.source())
     }
 
-    fn fault_slots(&self) -> Vec<(usize, &'static [f32])> {
-        if self.masked { Vec::new() } else { vec![(0, &[f32::NAN, f32::INFINITY])] }
+    fn fault_slots(&self) -> Vec<Fault> {
+        if self.masked { Vec::new() } else { vec![(0, &NOT_FINITE[..2])] }
     }
 
     /// A row's points depend on its position.

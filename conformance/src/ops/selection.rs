@@ -2,7 +2,6 @@
 
 use super::prelude::*;
 use crate::cases::corpus::tokens;
-use crate::cases::values::Range;
 use crate::expect::tokens::{difference, doubtful_ratio};
 use crate::oracle::{covariance as cov, digits, key, ppo_clip, top};
 use lockstep_core::aggregate::moments::{MEAN, MOMENTS};
@@ -58,24 +57,20 @@ const COUNTS: [&str; DIGITS] =
     ["digit_0", "digit_1", "digit_2", "digit_3", "digit_4", "digit_5", "digit_6", "digit_7"];
 const OFF: f32 = 0.25;
 
-const fn exact(op: &'static str, output: &'static str, reason: &'static str) -> Allowance {
-    Allowance { op, output, units: 0.0, reason }
-}
-
 impl OpTest for Selection {
     const OPS: &'static [&'static str] =
         &["covariance", "selection_key", "digit_counts", "narrow_digits", "select_top"];
     const ALLOWED: &'static [Allowance] = &[
-        Allowance {
-            op: "covariance",
-            output: "covariance",
-            units: 1.0,
-            reason: "binary64, rounded to binary32 once: half an ULP is at most one unit",
-        },
-        exact("selection_key", "key", "bits"),
-        exact("digit_counts", "digit_0", "a count"),
-        exact("narrow_digits", "prefix", "bits"),
-        exact("select_top", "out", "a copy"),
+        allow(
+            "covariance",
+            &["covariance"],
+            1.0,
+            "binary64, rounded to binary32 once: half an ULP is at most one unit",
+        ),
+        allow("selection_key", &["key"], 0.0, "bits"),
+        allow("digit_counts", &COUNTS, 0.0, "counts"),
+        allow("narrow_digits", &["prefix"], 0.0, "bits"),
+        allow("select_top", &["out"], 0.0, "a copy"),
     ];
 
     fn op(&self) -> &'static str {
@@ -112,25 +107,21 @@ impl OpTest for Selection {
                     covariance: out.element("covariance"),
                 })
             }
-            Selection::Key { band, unclipped, order } => {
-                let kernel = SelectionKey {
-                    cu_seqlens: offsets,
-                    loss_mask: mask,
-                    values: input(slot::ADVANTAGE),
-                    band,
-                    unclipped: unclipped.then(|| ClipTest {
-                        logp: input(slot::LOGP),
-                        logp_old: input(slot::LOGP_OLD),
-                        advantage: In::new(&data.row[0][..]),
-                        advantage_per_token: false,
-                        clip: CLIP,
-                    }),
-                    order,
-                    keys: out.element("key"),
-                };
-                kernel.check().map_err(|e| e.to_string())?;
-                backend.run(&kernel)
-            }
+            Selection::Key { band, unclipped, order } => backend.run(&checked!(SelectionKey {
+                cu_seqlens: offsets,
+                loss_mask: mask,
+                values: input(slot::ADVANTAGE),
+                band,
+                unclipped: unclipped.then(|| ClipTest {
+                    logp: input(slot::LOGP),
+                    logp_old: input(slot::LOGP_OLD),
+                    advantage: In::new(&data.row[0][..]),
+                    advantage_per_token: false,
+                    clip: CLIP,
+                }),
+                order,
+                keys: out.element("key"),
+            })),
             Selection::Counts { prefix, shift } => backend.run(&DigitCounts {
                 offsets,
                 keys: In::new(&data.index),
@@ -169,48 +160,36 @@ impl OpTest for Selection {
     fn expect(&self, data: &Data) -> Vec<Want> {
         match *self {
             Selection::Covariance { means: [mean_a, mean_logp], per_token } => {
-                let mut want = Want::new("covariance");
-                for r in 0..data.rows() {
-                    for i in data.span(r) {
-                        let a = if per_token { data.element[slot::ADVANTAGE][i] } else { data.row[0][r] };
-                        let logp = data.element[slot::LOGP][i].into();
-                        let value = cov::covariance(a.into(), mean_a, logp, mean_logp);
-                        let value = if data.live(i) { value } else { 0.0 };
-                        want.push(value, value.abs());
-                    }
-                }
-                vec![want]
+                vec![Want::live("covariance", data, |r, i| {
+                    let a = if per_token { data.element[slot::ADVANTAGE][i] } else { data.row[0][r] };
+                    let logp = data.element[slot::LOGP][i].into();
+                    let value = cov::covariance(a.into(), mean_a, logp, mean_logp);
+                    (value, value.abs())
+                })]
             }
             Selection::Key { band, unclipped, order } => {
-                let mut want = Want::new("key");
                 let clip = ppo_clip::PpoClip {
                     low: CLIP.clip_ratio_low.into(),
                     high: CLIP.clip_ratio_high.into(),
                     dual: f64::INFINITY,
                 };
-                for r in 0..data.rows() {
-                    for i in data.span(r) {
-                        let x = data.element[slot::ADVANTAGE][i];
-                        let mut candidate = data.live(i) && key::candidate(x.into(), band.map(f64::from));
-                        let mut doubt = false;
-                        if unclipped && data.live(i) {
-                            let (d, _) =
-                                difference(data.element[slot::LOGP][i], data.element[slot::LOGP_OLD][i]);
-                            candidate &=
-                                clip.clips(d.exp(), data.row[0][r].into()) == ppo_clip::Clips::default();
-                            doubt = [1.0 - clip.low, 1.0 + clip.high]
-                                .iter()
-                                .any(|b| doubtful_ratio(d, d.exp(), *b));
-                        }
-                        let key = match order {
-                            Order::Largest => key::ordered(x),
-                            Order::Random { seed, first } => key::hash(seed, first.wrapping_add(i as u64)),
-                        };
-                        let value = if candidate { f64::from(key) } else { 0.0 };
-                        want.push(value, if doubt { f64::INFINITY } else { 0.0 });
+                vec![Want::live("key", data, |r, i| {
+                    let x = data.element[slot::ADVANTAGE][i];
+                    let mut candidate = key::candidate(x.into(), band.map(f64::from));
+                    let mut doubt = false;
+                    if unclipped {
+                        let (d, _) = difference(data.element[slot::LOGP][i], data.element[slot::LOGP_OLD][i]);
+                        candidate &= clip.clips(d.exp(), data.row[0][r].into()) == ppo_clip::Clips::default();
+                        let bounds = [1.0 - clip.low, 1.0 + clip.high];
+                        doubt = bounds.iter().any(|bound| doubtful_ratio(d, d.exp(), *bound));
                     }
-                }
-                vec![want]
+                    let key = match order {
+                        Order::Largest => key::ordered(x),
+                        Order::Random { seed, first } => key::hash(seed, first.wrapping_add(i as u64)),
+                    };
+                    let value = if candidate { f64::from(key) } else { 0.0 };
+                    (value, if doubt { f64::INFINITY } else { 0.0 })
+                })]
             }
             Selection::Counts { prefix, shift } => {
                 let mut wants = COUNTS.map(Want::new);
@@ -254,8 +233,7 @@ impl OpTest for Selection {
 
     fn corpus(source: Source) -> Vec<Case> {
         let mut cases = Vec::new();
-        let mut shapes = small();
-        shapes.push(large());
+        let shapes = shapes::all();
         for (j, shape) in shapes.iter().enumerate() {
             for params in all(source.fork(j as u64)) {
                 let k = cases.len();
@@ -269,7 +247,7 @@ impl OpTest for Selection {
     fn random(op: &str, draw: &mut Draw) -> Case {
         let params: Vec<Selection> =
             all(draw.source()).into_iter().filter(|params| params.op() == op).collect();
-        let shape = Shape { name: "random", catches: "whatever nobody thought of", lengths: draw.lengths() };
+        let shape = draw.shape();
         case(draw.pick(&params), &shape, draw.pick(&Mask::ALL), draw.pick(&Range::ALL), draw.source(), 0)
     }
 

@@ -2,7 +2,6 @@
 
 use super::prelude::*;
 use crate::cases::corpus::tokens;
-use crate::cases::values::Range;
 use crate::expect::tokens::UNIT;
 use crate::oracle::sequence_weight as oracle;
 use lockstep_core::policy_loss::{SequenceRule, SequenceWeight as Kernel};
@@ -26,16 +25,12 @@ const RULES: [SequenceRule; 5] = [
 
 impl OpTest for SequenceWeight {
     const OPS: &'static [&'static str] = &["sequence_weight"];
-    const ALLOWED: &'static [Allowance] = &[Allowance {
-        op: "sequence_weight",
-        output: "weight",
-        units: 2.0,
-        reason: "rounded log-ratios summed in binary64, two exponentials, one product",
-    }];
-
-    fn op(&self) -> &'static str {
-        "sequence_weight"
-    }
+    const ALLOWED: &'static [Allowance] = &[allow(
+        "sequence_weight",
+        &["weight"],
+        2.0,
+        "rounded log-ratios summed in binary64, two exponentials, one product",
+    )];
 
     fn run<B: Backend>(&self, backend: &B, data: &Data, out: &mut Outputs<'_>) -> Result<(), String> {
         let input = |k: usize| In::new(&data.element[k][..]);
@@ -58,7 +53,7 @@ impl OpTest for SequenceWeight {
         for r in 0..data.rows() {
             let at = |k: usize, i: usize| f64::from(data.element[k][i]);
             let own = |i: usize| if self.weights { at(slot::WEIGHTS, i) } else { 1.0 };
-            let live: Vec<usize> = data.span(r).filter(|i| data.live(*i)).collect();
+            let live = data.members(r);
             let d = |i: usize| at(slot::LOGP, i) - at(slot::LOGP_OLD, i);
             let tokens: Vec<(f64, f64)> = live.iter().map(|i| (d(*i), own(*i))).collect();
             let a = f64::from(data.row[0][r]);
@@ -120,16 +115,15 @@ impl OpTest for SequenceWeight {
 
     fn random(_op: &str, draw: &mut Draw) -> Case {
         let rule = draw.pick(&RULES);
-        let shape = Shape { name: "random", catches: "whatever nobody thought of", lengths: draw.lengths() };
+        let shape = draw.shape();
         let params = SequenceWeight { rule, weights: draw.yes() };
         case(params, &shape, draw.pick(&Mask::ALL), draw.pick(&Range::ALL), draw.source(), 0)
     }
 
-    fn fault_slots(&self) -> Vec<(usize, &'static [f32])> {
-        let logp: &[f32] = &[f32::NAN, f32::INFINITY, f32::NEG_INFINITY, 0.5];
-        let mut slots = vec![(slot::LOGP, logp), (slot::LOGP_OLD, logp)];
+    fn fault_slots(&self) -> Vec<Fault> {
+        let mut slots = vec![(slot::LOGP, NO_LOGP), (slot::LOGP_OLD, NO_LOGP)];
         if self.weights {
-            slots.push((slot::WEIGHTS, &[f32::NAN, f32::INFINITY, -1.0]));
+            slots.push((slot::WEIGHTS, NO_WEIGHT));
         }
         slots
     }

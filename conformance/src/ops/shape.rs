@@ -28,21 +28,12 @@ const KINDS: [Shaping; 8] = [
 
 impl OpTest for Shape {
     const OPS: &'static [&'static str] = &["shape_rewards"];
-    const ALLOWED: &'static [Allowance] = &[Allowance {
-        op: "shape_rewards",
-        output: "shaped",
-        units: 1.0,
-        reason: "binary64 inside, rounded to binary32 once: half an ULP is at most one unit",
-    }];
-
-    fn op(&self) -> &'static str {
-        "shape_rewards"
-    }
+    const ALLOWED: &'static [Allowance] = &[allow("shape_rewards", &["shaped"], 1.0, ROUNDED)];
 
     fn run<B: Backend>(&self, backend: &B, data: &Data, out: &mut Outputs<'_>) -> Result<(), String> {
         let flags: Vec<u8> = data.element[1].iter().map(|x| u8::from(*x > 0.0)).collect();
         let reference: Vec<u32> = data.row[0].iter().map(|x| *x as u32).collect();
-        let kernel = Kernel {
+        backend.run(&checked!(Kernel {
             cu_groups: data.packed()?,
             rewards: In::new(&data.element[0]),
             valid: data.masked(),
@@ -52,16 +43,14 @@ impl OpTest for Shape {
             flags: Some(In::new(&flags)),
             reference: Some(In::new(&reference)),
             shaped: out.scores("shaped"),
-        };
-        kernel.check().map_err(|e| e.to_string())?;
-        backend.run(&kernel)
+        }))
     }
 
     fn expect(&self, data: &Data) -> Vec<Want> {
         let mut want = Want::new("shaped");
         for r in 0..data.rows() {
             let span = data.span(r);
-            let x: Vec<f64> = span.clone().map(|i| data.element[0][i].into()).collect();
+            let x = data.wide(0, r);
             let lengths: Vec<f64> = span.clone().map(|i| data.index[i].into()).collect();
             let counted: Vec<bool> =
                 span.clone().map(|i| data.live(i) && !data.element[0][i].is_nan()).collect();

@@ -30,22 +30,18 @@ fn reference(data: &Data, i: usize) -> f64 {
 
 impl OpTest for Sharpen {
     const OPS: &'static [&'static str] = &["sharpen"];
-    const ALLOWED: &'static [Allowance] = &[Allowance {
-        op: "sharpen",
-        output: "sharpened",
-        units: 2.0,
-        reason: "exp and log1p within 1 ULP, products in binary64; the rounding of their arguments is in the \
+    const ALLOWED: &'static [Allowance] = &[allow(
+        "sharpen",
+        &["sharpened"],
+        2.0,
+        "exp and log1p within 1 ULP, products in binary64; the rounding of their arguments is in the \
                  magnitude",
-    }];
-
-    fn op(&self) -> &'static str {
-        "sharpen"
-    }
+    )];
 
     fn run<B: Backend>(&self, backend: &B, data: &Data, out: &mut Outputs<'_>) -> Result<(), String> {
         let n = data.elements();
         let references: Vec<f64> = (0..n).map(|i| reference(data, i)).collect();
-        let kernel = Kernel {
+        backend.run(&checked!(Kernel {
             cu_groups: data.packed()?,
             advantage: In::new(&data.element[1]),
             rewards: In::new(&data.element[0]),
@@ -56,9 +52,7 @@ impl OpTest for Sharpen {
             tokens: self.per_token.then(|| In::new(&data.index[..])),
             sharpening: self.sharpening,
             sharpened: out.element("sharpened"),
-        };
-        kernel.check().map_err(|e| e.to_string())?;
-        backend.run(&kernel)
+        }))
     }
 
     fn expect(&self, data: &Data) -> Vec<Want> {
@@ -124,11 +118,9 @@ impl OpTest for Sharpen {
 fn case(params: Sharpen, sizes: &[u32], valid: bool, source: Source) -> Case {
     let mut data = rewards::groups(sizes, valid, source.fork(1));
     let n = data.elements();
-    let live = |i: usize| data.live(i);
-    let advantage: Vec<f32> = (0..n)
-        .map(|i| if live(i) { values::advantage(source.fork(2), i) } else { crate::cases::masks::garbage(i) })
-        .collect();
-    let near = (0..n).map(|i| if live(i) { -8.0 - 4.0 * source.fork(3).unit(i) } else { f32::NAN }).collect();
+    let advantage = data.array(|i| values::advantage(source.fork(2), i));
+    let near =
+        (0..n).map(|i| if data.live(i) { -8.0 - 4.0 * source.fork(3).unit(i) } else { f32::NAN }).collect();
     data.index = (0..n).map(|i| [0, 1, 7, 20][source.fork(4).below(i, 4)]).collect();
     data.element64 = (0..n).map(|i| -10.0 + 6.0 * f64::from(source.fork(5).signed(i))).collect();
     data.element.extend([advantage, near]);

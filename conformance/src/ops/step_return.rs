@@ -22,36 +22,25 @@ const GAMMAS: [f64; 4] = [0.5, 0.9, 0.0, 1.0];
 
 impl OpTest for StepReturn {
     const OPS: &'static [&'static str] = &["step_return"];
-    const ALLOWED: &'static [Allowance] = &[Allowance {
-        op: "step_return",
-        output: "returns",
-        units: 1.0,
-        reason: "binary64 inside, rounded to binary32 once: half an ULP is at most one unit",
-    }];
-
-    fn op(&self) -> &'static str {
-        "step_return"
-    }
+    const ALLOWED: &'static [Allowance] = &[allow("step_return", &["returns"], 1.0, ROUNDED)];
 
     fn run<B: Backend>(&self, backend: &B, data: &Data, out: &mut Outputs<'_>) -> Result<(), String> {
         let matches = matches(data);
-        let kernel = Kernel {
+        backend.run(&checked!(Kernel {
             cu_steps: data.packed()?,
             rewards: In::new(&data.element[0]),
             matches: In::new(&matches),
             gamma: self.gamma,
             include_first_mismatch: self.include_first_mismatch,
             returns: out.element("returns"),
-        };
-        kernel.check().map_err(|e| e.to_string())?;
-        backend.run(&kernel)
+        }))
     }
 
     fn expect(&self, data: &Data) -> Vec<Want> {
         let mut want = Want::new("returns");
         let of = if self.include_first_mismatch { oracle::paper } else { oracle::code };
         for r in 0..data.rows() {
-            let rewards: Vec<f64> = data.span(r).map(|i| data.element[0][i].into()).collect();
+            let rewards = data.wide(0, r);
             let magnitudes: Vec<f64> = rewards.iter().map(|x| x.abs()).collect();
             let ok: Vec<bool> = matches(data)[data.span(r)].iter().map(|x| *x != 0).collect();
             let magnitudes = of(&magnitudes, &ok, self.gamma);
@@ -77,7 +66,7 @@ impl OpTest for StepReturn {
 
     fn random(_op: &str, draw: &mut Draw) -> Case {
         let params = StepReturn { gamma: draw.pick(&GAMMAS), include_first_mismatch: draw.yes() };
-        let shape = Shape { name: "random", catches: "whatever nobody thought of", lengths: draw.lengths() };
+        let shape = draw.shape();
         case(params, 1 + draw.below(20), &shape, draw.source())
     }
 }

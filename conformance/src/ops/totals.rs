@@ -29,16 +29,12 @@ impl Totals {
 
 impl OpTest for Totals {
     const OPS: &'static [&'static str] = &["loss_totals"];
-    const ALLOWED: &'static [Allowance] = &[Allowance {
-        op: "loss_totals",
-        output: "totals",
-        units: 1e-7,
-        reason: "binary64 columns: n/128 + 7 roundings of 2^-53, 2^-29 of a unit each",
-    }];
-
-    fn op(&self) -> &'static str {
-        "loss_totals"
-    }
+    const ALLOWED: &'static [Allowance] = &[allow(
+        "loss_totals",
+        &["totals"],
+        1e-7,
+        "binary64 columns: n/128 + 7 roundings of 2^-53, 2^-29 of a unit each",
+    )];
 
     fn run<B: Backend>(&self, backend: &B, data: &Data, out: &mut Outputs<'_>) -> Result<(), String> {
         let sequences = data.span(0).len();
@@ -46,7 +42,7 @@ impl OpTest for Totals {
         let (mut sums, mut maxima) = ([f64::POISON; SUMS], [f32::POISON; 2]);
         let (tokens, alarms) = data.index.split_at(sequences);
         let (row_loss, row_sums) = data.element64.split_at(sequences);
-        let kernel = LossTotals {
+        backend.run(&checked!(LossTotals {
             row_loss: In::new(row_loss),
             row_tokens: In::new(tokens),
             row_alarm: In::new(alarms),
@@ -59,9 +55,7 @@ impl OpTest for Totals {
                 sums: Out::new(&mut sums),
                 maxima: Out::new(&mut maxima),
             }),
-        };
-        kernel.check().map_err(|e| e.to_string())?;
-        backend.run(&kernel)?;
+        }))?;
         let poison = f64::POISON;
         let Values::F64(mut totals) = u64::values(count.to_vec()) else { unreachable!("as it says there") };
         totals.push(if alarm[0] == POISON { poison } else { alarm[0].into() });

@@ -38,19 +38,14 @@ const EPS: f64 = 1e-6;
 impl OpTest for Tree {
     const OPS: &'static [&'static str] = &["tree_sort", "tree_nodes", "tree_advantage"];
     const ALLOWED: &'static [Allowance] = &[
-        Allowance { op: "tree_sort", output: "order", units: 0.0, reason: "a position" },
-        Allowance {
-            op: "tree_nodes",
-            output: "value",
-            units: 1e-7,
-            reason: "a binary64 sum of n terms: n roundings of 2^-53, 2^-29 of a unit each",
-        },
-        Allowance {
-            op: "tree_advantage",
-            output: "token_advantage",
-            units: 1.0,
-            reason: "binary64 inside, rounded to binary32 once: half an ULP is at most one unit",
-        },
+        allow("tree_sort", &["order"], 0.0, "a position"),
+        allow(
+            "tree_nodes",
+            &["value"],
+            1e-7,
+            "a binary64 sum of n terms: n roundings of 2^-53, 2^-29 of a unit each",
+        ),
+        allow("tree_advantage", &["token_advantage"], 1.0, ROUNDED),
     ];
 
     fn op(&self) -> &'static str {
@@ -316,7 +311,7 @@ impl Tree {
         let parent: Vec<u32> = trees.nodes.iter().map(|node| place(node.parent)).collect();
         let leaf: Vec<u32> = trees.leaf.iter().map(|node| place(*node)).collect();
         let std: Vec<f32> = (0..cu_groups.len() - 1).map(|g| self.std(g) as f32).collect();
-        let kernel = TreeAdvantage {
+        backend.run(&checked!(TreeAdvantage {
             cu_seqlens: data.packed()?,
             cu_groups: Offsets::new("cu_groups", &cu_groups, sequences, "sequences")
                 .map_err(|e| e.to_string())?,
@@ -331,9 +326,7 @@ impl Tree {
             std: self.full.then(|| In::new(&std[..])),
             eps: EPS,
             token_advantage: out.element("token_advantage"),
-        };
-        kernel.check().map_err(|e| e.to_string())?;
-        backend.run(&kernel)
+        }))
     }
 }
 

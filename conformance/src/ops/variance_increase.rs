@@ -22,20 +22,16 @@ const OWN: [f64; 2] = [f64::NEG_INFINITY, f64::INFINITY];
 
 impl OpTest for VarianceIncrease {
     const OPS: &'static [&'static str] = &["variance_increase"];
-    const ALLOWED: &'static [Allowance] = &[Allowance {
-        op: "variance_increase",
-        output: "shaped",
-        units: 4.0,
-        reason: "exponentials within 1 ULP (two units) in numerator and denominator; the rounding of their \
+    const ALLOWED: &'static [Allowance] = &[allow(
+        "variance_increase",
+        &["shaped"],
+        4.0,
+        "exponentials within 1 ULP (two units) in numerator and denominator; the rounding of their \
                  arguments is in the magnitude",
-    }];
-
-    fn op(&self) -> &'static str {
-        "variance_increase"
-    }
+    )];
 
     fn run<B: Backend>(&self, backend: &B, data: &Data, out: &mut Outputs<'_>) -> Result<(), String> {
-        let kernel = Kernel {
+        backend.run(&checked!(Kernel {
             cu_groups: data.packed()?,
             rewards: In::new(&data.element[0]),
             valid: data.masked(),
@@ -45,9 +41,7 @@ impl OpTest for VarianceIncrease {
             margin: self.margin,
             merge_ties: self.merge_ties,
             shaped: out.scores("shaped"),
-        };
-        kernel.check().map_err(|e| e.to_string())?;
-        backend.run(&kernel)
+        }))
     }
 
     fn expect(&self, data: &Data) -> Vec<Want> {

@@ -2,7 +2,6 @@
 
 use super::gae::tokens;
 use super::prelude::*;
-use crate::cases::values::Range;
 use crate::oracle::vtrace::{self as oracle, Constants};
 use lockstep_core::advantage::VTrace as Kernel;
 use lockstep_core::ragged::Mask as LossMask;
@@ -25,24 +24,17 @@ const SETTINGS: [Constants; 4] = [
     constants(0.9, 0.5, 2.0, 1.5, 0.5),
     constants(0.5, 0.0, f64::INFINITY, f64::INFINITY, 1.0),
 ];
-const EXP: &str = "exp is within 1 ULP (two units); the rounding of logp - logp_rollout is in the magnitude; \
-                   one rounding of the result";
+const REASON: &str = "exp is within 1 ULP (two units); the rounding of logp - logp_rollout is in the \
+                      magnitude; one rounding of the result";
 
 impl OpTest for VTrace {
     const OPS: &'static [&'static str] = &["vtrace"];
-    const ALLOWED: &'static [Allowance] = &[
-        Allowance { op: "vtrace", output: "vs", units: 3.0, reason: EXP },
-        Allowance { op: "vtrace", output: "advantage", units: 3.0, reason: EXP },
-    ];
-
-    fn op(&self) -> &'static str {
-        "vtrace"
-    }
+    const ALLOWED: &'static [Allowance] = &[allow("vtrace", &["vs", "advantage"], 3.0, REASON)];
 
     fn run<B: Backend>(&self, backend: &B, data: &Data, out: &mut Outputs<'_>) -> Result<(), String> {
         let truncated: Vec<u8> = data.row[1].iter().map(|x| u8::from(*x != 0.0)).collect();
         let Constants { gamma, lambda, rho_bar, rho_pg, c_bar } = self.constants;
-        let kernel = Kernel {
+        backend.run(&checked!(Kernel {
             cu_seqlens: data.packed()?,
             loss_mask: data.masked(),
             logp: In::new(&data.element[2]),
@@ -59,22 +51,18 @@ impl OpTest for VTrace {
             vs: out.element("vs"),
             advantage: out.element("advantage"),
             row_alarm: out.alarm(),
-        };
-        kernel.check().map_err(|e| e.to_string())?;
-        backend.run(&kernel)
+        }))
     }
 
     fn expect(&self, data: &Data) -> Vec<Want> {
         let (mut vs, mut advantage) = (Want::new("vs"), Want::new("advantage"));
         for r in 0..data.rows() {
-            let span = data.span(r);
-            let array = |k: usize| -> Vec<f64> {
-                data.element[k][span.clone()].iter().map(|x| (*x).into()).collect()
-            };
-            let live: Vec<bool> = span.clone().map(|i| data.live(i)).collect();
-            let log_ratio: Vec<f64> = array(2).iter().zip(array(3)).map(|(p, q)| p - q).collect();
+            let log_ratio: Vec<f64> =
+                data.wide(2, r).iter().zip(data.wide(3, r)).map(|(p, q)| p - q).collect();
+            let (rewards, values) = (data.wide(0, r), data.wide(1, r));
             let behind = if self.bootstrap && data.row[1][r] != 0.0 { data.row[0][r].into() } else { 0.0 };
-            for traced in oracle::row(&log_ratio, &array(0), &array(1), &live, behind, &self.constants) {
+            for traced in oracle::row(&log_ratio, &rewards, &values, &data.lives(r), behind, &self.constants)
+            {
                 vs.push(traced.vs, traced.vs_magnitude);
                 advantage.push(traced.advantage, traced.advantage_magnitude);
             }
@@ -98,15 +86,13 @@ impl OpTest for VTrace {
     fn random(_op: &str, draw: &mut Draw) -> Case {
         let j = draw.below(SETTINGS.len());
         let params = VTrace { constants: SETTINGS[j], bootstrap: draw.yes() };
-        let shape = Shape { name: "random", catches: "whatever nobody thought of", lengths: draw.lengths() };
+        let shape = draw.shape();
         let (mask, range) = (draw.pick(&Mask::ALL), draw.pick(&ranges(j)));
         case(params, &shape, mask, range, draw.source())
     }
 
-    fn fault_slots(&self) -> Vec<(usize, &'static [f32])> {
-        let (bad, logp): (&[f32], &[f32]) =
-            (&[f32::INFINITY, f32::NEG_INFINITY, f32::NAN], &[0.5, f32::NAN, f32::NEG_INFINITY]);
-        vec![(0, bad), (1, bad), (2, logp), (3, logp)]
+    fn fault_slots(&self) -> Vec<Fault> {
+        vec![(0, NOT_FINITE), (1, NOT_FINITE), (2, NO_LOGP), (3, NO_LOGP)]
     }
 }
 
@@ -119,10 +105,7 @@ fn case(params: VTrace, shape: &Shape, mask: Mask, range: Range, source: Source)
     let mut data = tokens(shape, mask, source, 2);
     let base = |i: usize| range.base(source.fork(30), i);
     let other = |i: usize| range.other(source.fork(31), i, base(i));
-    let live = |i: usize| data.live(i);
-    let rollout: Vec<f32> =
-        (0..data.elements()).map(|i| if live(i) { base(i) } else { garbage(i) }).collect();
-    let logp = (0..data.elements()).map(|i| if live(i) { other(i) } else { garbage(i + 1) }).collect();
+    let (logp, rollout) = (data.array_with(1, other), data.array(base));
     data.element.extend([logp, rollout]);
     Case {
         label: format!("{} {mask:?} {range:?} {params:?}", shape.name),

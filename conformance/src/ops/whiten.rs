@@ -24,19 +24,10 @@ pub struct Whiten {
 
 impl OpTest for Whiten {
     const OPS: &'static [&'static str] = &["whiten"];
-    const ALLOWED: &'static [Allowance] = &[Allowance {
-        op: "whiten",
-        output: "whitened",
-        units: 1.0,
-        reason: "binary64 inside, rounded to binary32 once: half an ULP is at most one unit",
-    }];
-
-    fn op(&self) -> &'static str {
-        "whiten"
-    }
+    const ALLOWED: &'static [Allowance] = &[allow("whiten", &["whitened"], 1.0, ROUNDED)];
 
     fn run<B: Backend>(&self, backend: &B, data: &Data, out: &mut Outputs<'_>) -> Result<(), String> {
-        let kernel = Kernel {
+        backend.run(&checked!(Kernel {
             offsets: data.packed()?,
             mask: data.masked(),
             values: In::new(&data.element[0]),
@@ -48,9 +39,7 @@ impl OpTest for Whiten {
             eps: self.eps,
             whitened: out.element("whitened"),
             row_alarm: out.alarm(),
-        };
-        kernel.check().map_err(|e| e.to_string())?;
-        backend.run(&kernel)
+        }))
     }
 
     fn expect(&self, data: &Data) -> Vec<Want> {
@@ -65,14 +54,11 @@ impl OpTest for Whiten {
         };
         let divisor = oracle::divisor(kind, variance, self.eps);
         let mean = if self.centre { mean } else { 0.0 };
-        let mut want = Want::new("whitened");
-        for i in 0..data.elements() {
+        vec![Want::live("whitened", data, |_, i| {
             let x = f64::from(data.element[0][i]);
-            let out = !data.live(i) || x.is_nan();
-            let y = if out { 0.0 } else { oracle::whiten(x, mean, divisor, varied) };
-            want.push(y, y.abs());
-        }
-        vec![want]
+            let y = if x.is_nan() { 0.0 } else { oracle::whiten(x, mean, divisor, varied) };
+            (y, y.abs())
+        })]
     }
 
     fn corpus(source: Source) -> Vec<Case> {
@@ -99,13 +85,12 @@ impl OpTest for Whiten {
             eps,
             moments,
         };
-        let shape = Shape { name: "random", catches: "whatever nobody thought of", lengths: draw.lengths() };
+        let shape = draw.shape();
         case(params, &shape, draw.pick(&Mask::ALL), draw.source())
     }
 
-    fn fault_slots(&self) -> Vec<(usize, &'static [f32])> {
-        let bad: &[f32] = &[f32::INFINITY, f32::NEG_INFINITY, f32::NAN];
-        vec![(0, if self.nan_is_missing { &bad[..2] } else { bad })]
+    fn fault_slots(&self) -> Vec<Fault> {
+        vec![(0, if self.nan_is_missing { &NOT_FINITE[1..] } else { NOT_FINITE })]
     }
 }
 
@@ -120,20 +105,14 @@ const BATCHES: [([f64; MOMENTS], f64); 6] = [
 ];
 
 fn case(params: Whiten, shape: &Shape, mask: Mask, source: Source) -> Case {
-    let offsets = shape.offsets();
-    let bytes = mask.bytes(&offsets, source.fork(0));
-    let n = offsets[offsets.len() - 1] as usize;
-    let live = |i: usize| bytes.as_ref().is_none_or(|bytes| bytes[i] != 0);
-    let value = |i: usize| match live(i) {
-        false => garbage(i),
-        true if params.nan_is_missing && source.below(i, 9) == 0 => f32::NAN,
-        true => values::advantage(source.fork(1), i),
-    };
-    let element = vec![(0..n).map(value).collect()];
+    let mut data = Data::new(shape, mask, source.fork(0));
+    let missing = |i: usize| params.nan_is_missing && source.below(i, 9) == 0;
+    data.element =
+        vec![data.array(|i| if missing(i) { f32::NAN } else { values::advantage(source.fork(1), i) })];
     Case {
         label: format!("{} {mask:?} {params:?}", shape.name),
         catches: "eps on the other side of the root; a division by 0 for equal values",
         params: params.into(),
-        data: Data { offsets, mask: bytes, element, ..Data::default() },
+        data,
     }
 }

@@ -25,7 +25,6 @@ pub mod gating_backward;
 pub mod gating_forward;
 pub mod gmpo;
 pub mod gradient;
-pub mod grpo;
 pub mod key;
 pub mod kl;
 pub mod kl_importance;

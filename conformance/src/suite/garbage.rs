@@ -3,9 +3,9 @@
 use super::rows::compare_row;
 use super::{Checked, got_bits, small, violation};
 use crate::backend::Backend;
+use crate::cases::Case;
 use crate::cases::hash::Source;
 use crate::cases::masks::garbage;
-use crate::cases::{Case, Params, slot};
 use crate::launch;
 use crate::output::first_difference;
 
@@ -35,22 +35,8 @@ pub fn masked_garbage<B: Backend>(backend: &B, cases: &[Case]) -> Checked {
 pub fn faults_are_local<B: Backend>(backend: &B, cases: &[Case]) -> Checked {
     let mut compared = 0;
     for (k, case) in small(cases).enumerate() {
-        let listed = match case.params {
-            Params::Op(any) => any.fault_slots(),
-            _ => Vec::new(),
-        };
-        let fault = |k: usize, slot: usize| match slot {
-            _ if !listed.is_empty() => {
-                let bad = listed.iter().find(|(listed, _)| *listed == slot).map_or(&[][..], |(_, bad)| bad);
-                bad[k % bad.len()]
-            }
-            _ if matches!(case.params, Params::Aggregate { .. }) => [f32::NAN, f32::INFINITY][k % 2],
-            slot::WEIGHTS => [f32::NAN, f32::INFINITY, -1.0][k % 3],
-            slot::ADVANTAGE => [f32::NAN, f32::INFINITY, f32::NEG_INFINITY][k % 3],
-            _ => [f32::NAN, f32::INFINITY, f32::NEG_INFINITY, 0.5, f32::MIN_POSITIVE][k % 5],
-        };
         let whole = launch::run(backend, case)?;
-        for (j, slot) in alarmed(case).into_iter().enumerate() {
+        for (j, (slot, bad)) in case.params.fault_slots().into_iter().enumerate() {
             let elements = case.data.elements().max(1);
             let start = Source::new(k as u64).below(j, elements);
             // The first live element from there on.
@@ -60,7 +46,7 @@ pub fn faults_are_local<B: Backend>(backend: &B, cases: &[Case]) -> Checked {
                 continue;
             };
             let mut other = case.clone();
-            other.data.element[slot][i] = fault(k, slot);
+            other.data.element[slot][i] = bad[k % bad.len()];
             let outputs = launch::run(backend, &other)?;
             for row in 0..case.data.rows() {
                 if case.data.span(row).contains(&i) {
@@ -76,24 +62,4 @@ pub fn faults_are_local<B: Backend>(backend: &B, cases: &[Case]) -> Checked {
         }
     }
     Ok(compared)
-}
-
-/// The element arrays in which a bad value of a live element raises an alarm.
-pub fn alarmed(case: &Case) -> Vec<usize> {
-    match case.params {
-        Params::TokenRatio { .. } | Params::Kl { .. } => vec![slot::LOGP, slot::LOGP_OLD],
-        Params::Aggregate { values: true } => vec![slot::FIRST],
-        Params::Policy(policy) => {
-            let optional = [
-                (policy.kl.is_some(), slot::LOGP_REF),
-                (policy.weights, slot::WEIGHTS),
-                (policy.per_token, slot::ADVANTAGE),
-                (policy.gate.reads_second(), policy.gate.second()),
-            ];
-            let given = optional.into_iter().filter(|(given, _)| *given).map(|(_, slot)| slot);
-            [slot::LOGP, slot::LOGP_OLD].into_iter().chain(given).collect()
-        }
-        Params::Op(any) => any.fault_slots().into_iter().map(|(slot, _)| slot).collect(),
-        _ => Vec::new(),
-    }
 }

@@ -6,13 +6,14 @@ mod garbage;
 mod rows;
 
 pub use disjoint::rows_are_disjoint;
-pub use garbage::{alarmed, faults_are_local, masked_garbage};
+pub use garbage::{faults_are_local, masked_garbage};
 pub use rows::{repacked, row_alone};
 
 use crate::backend::Backend;
-use crate::cases::params::Policy;
-use crate::cases::{Case, Params};
+use crate::cases::Case;
 use crate::launch;
+use crate::ops::AnyOp;
+use crate::ops::policy_loss::Policy;
 use crate::output::{Output, first_difference};
 
 /// Number of values compared, or the first violation.
@@ -73,11 +74,11 @@ fn got_bits(outputs: &[Output], name: &str, index: usize) -> u64 {
 pub fn optional_outputs<B: Backend>(backend: &B, cases: &[Case]) -> Checked {
     let mut compared = 0;
     for case in cases {
-        let Params::Policy(policy) = case.params else { continue };
+        let AnyOp::Policy(policy) = case.params else { continue };
         let whole = launch::run(backend, case)?;
         for bits in 0..8 {
             let [loss, token_loss, metrics] = [1, 2, 4].map(|bit| bits & bit != 0);
-            let params = Params::Policy(Policy { loss, token_loss, metrics, ..policy });
+            let params = AnyOp::Policy(Policy { loss, token_loss, metrics, ..policy });
             for other in launch::run(backend, &Case { params, ..case.clone() })? {
                 let Some(output) = whole.iter().find(|o| o.name == other.name) else { continue };
                 if let Some(found) =

@@ -73,7 +73,8 @@ fn guard(recipe: &Recipe) -> Guard {
     }
 }
 
-fn gate(choice: &GateChoice) -> Gate {
+/// The gate on tokens of a choice.
+pub fn gate(choice: &GateChoice) -> Gate {
     let ppo = |low: f32, high: f32, dual: f32| {
         Gate::Ppo(PpoClip { low: low.into(), high: high.into(), dual: dual.into() })
     };

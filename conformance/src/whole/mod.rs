@@ -19,7 +19,7 @@ use lockstep::recipe::{
 };
 use std::ops::Range;
 
-pub use loss::{Loss, loss};
+pub use loss::{Loss, gate, loss};
 
 /// The expected result of [`Recipe::advantages`].
 #[derive(Clone, Debug, Default)]

@@ -1,16 +1,11 @@
-//! Aggregation: the five modes by hand, empty rows counted or not, micro-batches, presets of peers, long
-//! sums.
+//! Aggregation: the five modes by hand, empty rows counted or not, presets of peers, long sums.
 
-use crate::wanted::{selects, wanted, with_returns};
+use crate::wanted::{wanted, with_returns};
 use lockstep::core::aggregate::{PerRow, Weight};
 use lockstep::recipe::{Aggregation, AggregationMode, CountedSequences, Horizon, LengthGuard, names};
 use lockstep::{Batch, Counts, Credit, Device, Recipe, Rollouts, ops};
-use lockstep_conformance::cases::corpus::tokens;
 use lockstep_conformance::cases::hash::Source;
-use lockstep_conformance::cases::masks::Mask;
-use lockstep_conformance::cases::shapes::named;
-use lockstep_conformance::cases::slot;
-use lockstep_conformance::cases::values::{Range, spread};
+use lockstep_conformance::cases::values::spread;
 use lockstep_conformance::oracle::aggregate::exact_sum;
 use lockstep_conformance::precision::{BY_HAND, MILLION_TERM_SUM, WORKED};
 
@@ -75,65 +70,6 @@ fn an_all_masked_batch_has_loss_zero() {
         assert!(out.value.is_none_or(|value| value.loss == 0.0 && value.gradient == [0.0; 3]), "{name}");
         assert!(out.entropy.is_none_or(|term| term.loss == 0.0 && term.coef == [0.0; 3]), "{name}");
         assert_eq!(out.policy.metrics.unwrap().tokens, 0);
-    }
-}
-
-#[test]
-fn micro_batches_with_global_counts_add_up_exactly() {
-    let device = Device::cpu();
-    let data = tokens(&named("edges"), Mask::Random, Range::Realistic, Source::new(5));
-    let rows = data.rows();
-    let groups = [0, rows as u32];
-    let (logp, logp_old) = (&data.element[slot::LOGP], &data.element[slot::LOGP_OLD]);
-    let mask = data.mask.as_deref().unwrap();
-    let ratios: Vec<f32> = logp.iter().zip(logp_old).map(|(logp, old)| logp - old).collect();
-    let whole = Rollouts {
-        loss_mask: Some(mask),
-        logp: Some(logp),
-        logp_old: Some(logp_old),
-        ..Rollouts::new(&data.offsets, &groups)
-    };
-    let whole = wanted(whole, [logp, &ratios]);
-    let whole_batch: Vec<&str> =
-        names().iter().filter(|name| selects(&Recipe::named(name).unwrap())).copied().collect();
-    assert_eq!(
-        whole_batch,
-        ["kl_cov", "clip_cov", "top_entropy", "verl_dr_grpo"],
-        "a selection and a padded width are of the batch that is given"
-    );
-    for name in names().iter().filter(|name| !whole_batch.contains(name)) {
-        let recipe = Recipe::named(name).unwrap();
-        let expected = recipe.loss(&device, &whole, &with_returns(&data.row[0], logp.len())).unwrap();
-        let c = expected.counts;
-        let of_whole = [c.tokens, c.nonempty, c.sequences];
-        for size in [1, 2, 4, 7] {
-            let (mut coef, mut row_loss, mut counts) = (Vec::new(), Vec::new(), Counts::default());
-            for first in (0..rows).step_by(size) {
-                let last = (first + size).min(rows);
-                let span = data.offsets[first] as usize..data.offsets[last] as usize;
-                let offsets: Vec<u32> =
-                    data.offsets[first..=last].iter().map(|o| o - data.offsets[first]).collect();
-                let groups = [0, (last - first) as u32];
-                let part = Rollouts {
-                    loss_mask: Some(&mask[span.clone()]),
-                    logp: Some(&logp[span.clone()]),
-                    logp_old: Some(&logp_old[span.clone()]),
-                    counts: Some(&of_whole),
-                    ..Rollouts::new(&offsets, &groups)
-                };
-                let part = wanted(part, [&logp[span.clone()], &ratios[span.clone()]]);
-                let credit = with_returns(&data.row[0][first..last], span.len());
-                let out = recipe.loss(&device, &part, &credit).unwrap().policy;
-                coef.extend(out.coef);
-                row_loss.extend(out.row_loss);
-                counts = counts + out.counts;
-            }
-            let bits = |values: &[f32]| values.iter().map(|x| x.to_bits()).collect::<Vec<_>>();
-            assert_eq!(bits(&coef), bits(&expected.coef), "{name}, micro-batches of {size}");
-            assert_eq!(counts, expected.counts);
-            let loss = ops::fold_rows(&device, &row_loss, rows).unwrap()[0];
-            assert_eq!(loss.to_bits(), expected.loss.unwrap().to_bits(), "{name}, micro-batches of {size}");
-        }
     }
 }
 

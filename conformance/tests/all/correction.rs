@@ -8,12 +8,12 @@ use lockstep::recipe::{AggregationMode, CorrectionChoice, RejectChoice, Singleto
 use lockstep::{Batch, Credit, Device, Error, Recipe, Rollouts};
 use lockstep_conformance::precision::{BY_HAND, WORKED};
 
-fn cpu() -> Device {
+pub(crate) fn cpu() -> Device {
     Device::cpu()
 }
 
 /// Log-probabilities whose differences are exactly `d`.
-fn pair(d: &[f32]) -> (Vec<f32>, Vec<f32>) {
+pub(crate) fn pair(d: &[f32]) -> (Vec<f32>, Vec<f32>) {
     let old: Vec<f32> = d.iter().map(|d| if *d > 0.0 { 0.0 } else { *d }).collect();
     let rollout: Vec<f32> = d.iter().map(|d| if *d > 0.0 { -d } else { 0.0 }).collect();
     (old, rollout)
@@ -39,7 +39,7 @@ fn corrected(correction: Correction, advantage: Vec<f32>) -> Credit {
     Credit { loss_mask, weights, ..Credit::per_sequence(advantage) }
 }
 
-const K: [f32; 4] = [0.1, -0.3, 0.2, -0.5];
+pub(crate) const K: [f32; 4] = [0.1, -0.3, 0.2, -0.5];
 
 #[test]
 fn worked_8_4_levels_of_the_weight() {

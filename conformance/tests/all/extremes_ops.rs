@@ -6,8 +6,8 @@
 
 use lockstep::{Device, SimdLevel};
 use lockstep_conformance::accuracy::worst;
+use lockstep_conformance::cases::Case;
 use lockstep_conformance::cases::random::random;
-use lockstep_conformance::cases::{Case, Params, slot};
 use lockstep_conformance::expect::expect;
 use lockstep_conformance::launch;
 use lockstep_conformance::output::{Output, Place};
@@ -17,15 +17,8 @@ use std::collections::BTreeMap;
 
 /// Slots of the log-probabilities, where a number above 0 is a fault.
 fn logp_slots(case: &Case) -> Vec<usize> {
-    match case.params {
-        Params::TokenRatio { .. } | Params::Kl { .. } => vec![slot::LOGP, slot::LOGP_OLD],
-        Params::Policy(_) => vec![slot::LOGP, slot::LOGP_OLD, slot::LOGP_REF, slot::SECOND],
-        Params::Op(any) => {
-            let above = |bad: &&[f32]| bad.iter().any(|x| *x > 0.0 && x.is_finite());
-            any.fault_slots().into_iter().filter(|(_, bad)| above(bad)).map(|(slot, _)| slot).collect()
-        }
-        _ => Vec::new(),
-    }
+    let above = |bad: &[f32]| bad.iter().any(|x| *x > 0.0 && x.is_finite());
+    case.params.fault_slots().into_iter().filter(|(_, bad)| above(bad)).map(|(slot, _)| slot).collect()
 }
 
 /// Values at the extremes. Two policies are up to `far` apart, in both directions; distances of −1e30 occur

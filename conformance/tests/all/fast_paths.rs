@@ -18,15 +18,16 @@ use lockstep::ops::whiten::WhitenParams;
 use lockstep::recipe::MaskChoice;
 use lockstep::{Advantage, Batch, Device, Loss, Outputs, Recipe, Rollouts, ops};
 use lockstep_conformance::cases::hash::Source;
-use lockstep_conformance::cases::{Case, Params, random, slot};
+use lockstep_conformance::cases::{Case, random, slot};
 use lockstep_conformance::launch;
+use lockstep_conformance::ops::AnyOp;
 use lockstep_conformance::output::first_difference;
 use lockstep_cpu::Cpu;
 
 /// Where a device differs from the policy loss's general path: per-token advantages on the plain level.
 fn differs(device: &Device, case: &Case) -> Option<(&'static str, usize, u64, u64)> {
     let mut general = case.clone();
-    if let Params::Policy(policy) = &mut general.params {
+    if let AnyOp::Policy(policy) = &mut general.params {
         policy.per_token = true;
     }
     for row in 0..case.data.rows() {
@@ -46,7 +47,7 @@ fn short_ways_of_policy_losses_have_the_bits_of_the_general_one() {
     for op in OPS.iter().filter(|op| op.file == "policy_loss/mod.rs") {
         for seed in 0..48 {
             let mut case = random::random(op.name, seed).unwrap();
-            let Params::Policy(policy) = &mut case.params else { panic!("{}", op.name) };
+            let AnyOp::Policy(policy) = &mut case.params else { panic!("{}", op.name) };
             let choice = |k: usize, of: usize| Source::new(seed).fork(9).below(k, of);
             // Settings that take the CPU's short paths.
             (policy.weights, policy.per_token) = (false, false);

@@ -6,70 +6,38 @@
 //!
 //! L = Σ W·l with constant W, so moving one logp moves one term: the difference of L is W times that of l.
 
+use crate::differences::{Compared, slope, token};
+use crate::gate_batch::data;
 use lockstep::core::kl::Kl;
 use lockstep::recipe::{
-    AggregationMode, Builder, CountedSequences, GateChoice, GuardChoice, KlChoice, KlEstimator, KlPlace,
-    KlRatio, KlWeighting, LengthGuard,
+    AggregationMode, CountedSequences, GateChoice, GuardChoice, KlChoice, KlEstimator, KlPlace, KlRatio,
+    KlWeighting, LengthGuard,
 };
 use lockstep::{Batch, Credit, Device, Loss, Outputs, Recipe, Rollouts, ops};
-use lockstep_conformance::cases::corpus::tokens;
-use lockstep_conformance::cases::hash::Source;
-use lockstep_conformance::cases::masks::Mask;
-use lockstep_conformance::cases::shapes::Shape;
-use lockstep_conformance::cases::values::Range;
 use lockstep_conformance::cases::{Data, slot};
 use lockstep_conformance::oracle::aggregate::{Denominators, Mode};
-use lockstep_conformance::oracle::cispo::Cispo;
-use lockstep_conformance::oracle::dppo::Dppo;
 use lockstep_conformance::oracle::kl as oracle_kl;
-use lockstep_conformance::oracle::policy_loss::{Gate, PolicyLoss, Token};
-use lockstep_conformance::oracle::ppo_clip::PpoClip;
+use lockstep_conformance::oracle::policy_loss::{Gate, PolicyLoss};
 use lockstep_conformance::oracle::sapo::Sapo;
 use lockstep_conformance::oracle::token::Guard;
-use lockstep_conformance::precision::{FINITE_DIFFERENCE, KINK, STEP};
+use lockstep_conformance::precision::{FINITE_DIFFERENCE, KINK};
+use lockstep_conformance::whole::gate as oracle_gate;
 
 const BETA: f32 = 0.25;
 
-fn data(seed: u64) -> Data {
-    let shape =
-        Shape { name: "ragged", catches: "", lengths: vec![7, 1, 0, 40, 33, 129, 12, 3, 64, 25, 18, 2, 90] };
-    tokens(&shape, Mask::Random, Range::Realistic, Source::new(seed))
-}
-
-/// An oracle gate, and how a recipe requests it.
-type Choice = (Gate, Box<dyn Fn(Builder) -> Builder>);
-
-fn gates() -> Vec<Choice> {
-    let mut gates: Vec<Choice> = Vec::new();
-    for (low, high, dual) in [(0.2f32, 0.28f32, Some(3.0f32)), (0.1, 0.1, None), (0.5, 2.0, Some(1.5))] {
-        let oracle =
-            PpoClip { low: low.into(), high: high.into(), dual: dual.map_or(f64::INFINITY, f64::from) };
-        gates.push((Gate::Ppo(oracle), Box::new(move |b| b.ppo_clip(low, high, dual))));
-    }
-    for (pos, neg) in [(1.0f32, 1.05f32), (4.0, 0.5)] {
-        let oracle = Sapo { tau_pos: pos.into(), tau_neg: neg.into() };
-        gates.push((Gate::Sapo(oracle), Box::new(move |b| b.sapo(pos, neg))));
-    }
-    for choice in score_gates() {
-        let oracle = match choice {
-            GateChoice::Cispo { low, high } => Gate::Cispo(Cispo { low: low.into(), high: high.into() }),
-            GateChoice::Reinforce {} => Gate::Reinforce,
-            GateChoice::DppoTv { clip_ratio_low: low, clip_ratio_high: high, clip_ratio_c: c } => {
-                Gate::Dppo(Dppo { low: low.into(), high: high.into(), c: c.into(), kl: false })
-            }
-            GateChoice::DppoKl { clip_ratio_low: low, clip_ratio_high: high, clip_ratio_c: c } => {
-                Gate::Dppo(Dppo { low: low.into(), high: high.into(), c: c.into(), kl: true })
-            }
-            other => panic!("{other:?} is no score gate"),
-        };
-        gates.push((oracle, Box::new(move |b| b.gate(choice))));
-    }
-    gates
-}
-
-fn score_gates() -> [GateChoice; 4] {
+fn gates() -> Vec<GateChoice> {
+    let ppo = |clip_ratio_low, clip_ratio_high, clip_ratio_c| GateChoice::PpoClip {
+        clip_ratio_low,
+        clip_ratio_high,
+        clip_ratio_c,
+    };
     let (clip_ratio_low, clip_ratio_high, clip_ratio_c) = (0.05, 0.05, 1.25);
-    [
+    vec![
+        ppo(0.2, 0.28, Some(3.0)),
+        ppo(0.1, 0.1, None),
+        ppo(0.5, 2.0, Some(1.5)),
+        GateChoice::Sapo { tau_pos: 1.0, tau_neg: 1.05 },
+        GateChoice::Sapo { tau_pos: 4.0, tau_neg: 0.5 },
         GateChoice::Cispo { low: 0.9, high: 1.125 },
         GateChoice::Reinforce {},
         GateChoice::DppoTv { clip_ratio_low, clip_ratio_high, clip_ratio_c },
@@ -136,9 +104,8 @@ const MODES: [(AggregationMode, Mode); 5] = [
     (AggregationMode::SeqMeanTokenSumNorm, Mode::SeqMeanTokenSumNorm { horizon: 100.0 }),
 ];
 
-/// Compares Lockstep's coefficients for `data` under `recipe` with differences of `oracle`. Returns the
-/// number of tokens compared, and how many of them had gradient 0 despite a nonzero advantage.
-fn check(device: &Device, data: &Data, recipe: &Recipe, oracle: &PolicyLoss, mode: Mode) -> (usize, usize) {
+/// Compares Lockstep's coefficients for `data` under `recipe` with differences of `oracle`.
+fn check(device: &Device, data: &Data, recipe: &Recipe, oracle: &PolicyLoss, mode: Mode) -> Compared {
     let advantage = Credit::per_token(data.element[slot::ADVANTAGE].clone());
     let credit = Credit { weights: Some(data.element[slot::WEIGHTS].clone()), ..advantage };
     let (groups, mut out) = ([0, data.rows() as u32], Loss::default());
@@ -151,50 +118,37 @@ fn check(device: &Device, data: &Data, recipe: &Recipe, oracle: &PolicyLoss, mod
         tokens: lengths.iter().sum::<usize>() as f64,
         sequences: lengths.iter().filter(|n| **n > 0).count() as f64,
     };
-    let (mut pairs, mut flat) = (Vec::new(), 0);
+    let mut compared = Compared::default();
     for (row, length) in lengths.into_iter().enumerate() {
         let weight = mode.weight(length, whole);
         for i in data.span(row) {
-            let at = |k: usize| f64::from(data.element[k][i]);
             if !data.live(i) {
                 assert_eq!(coef[i], 0.0);
                 continue;
             }
-            let t = Token {
-                logp: at(slot::LOGP),
-                logp_old: at(slot::LOGP_OLD),
-                logp_ref: at(slot::LOGP_REF),
-                logp_second: at(slot::SECOND),
-                advantage: at(slot::ADVANTAGE),
-                weight: at(slot::WEIGHTS),
-                sequence: (0.0, 0.0),
-            };
+            let t = token(data, i);
             if oracle.distance_to_kink(&t) < KINK {
                 continue;
             }
-            let difference = (oracle.moved(&t, STEP) - oracle.moved(&t, -STEP)) / (2.0 * STEP);
-            flat += usize::from(difference == 0.0 && t.advantage * t.weight != 0.0);
-            pairs.push((i, f64::from(coef[i]), weight * difference));
+            let want = slope(|step| oracle.moved(&t, step));
+            compared.add(coef[i], weight * want, want == 0.0 && t.advantage * t.weight != 0.0);
         }
     }
-    let largest = pairs.iter().fold(0.0, |m: f64, (.., want)| m.max(want.abs()));
-    for (i, got, want) in &pairs {
-        let error = (got - want).abs() / largest;
-        assert!(error <= FINITE_DIFFERENCE, "{}: token {i}: {got:e}, difference {want:e}", recipe.name);
-    }
-    (pairs.len(), flat)
+    compared.check(&recipe.name, 200, 0);
+    compared
 }
 
 #[test]
 fn every_gate_guard_aggregation_and_kl() {
     let device = Device::cpu();
     let (mut combinations, mut compared, mut flat) = (0, 0, 0);
-    for (k, (gate, choose)) in gates().iter().enumerate() {
+    for (k, gate) in gates().into_iter().enumerate() {
         for (guard, choice, bound) in guards() {
             for kl in estimators() {
                 for (name, mode) in MODES {
                     let label = format!("{gate:?} {guard:?} {kl:?} {mode:?}");
-                    let mut builder = choose(Recipe::builder(&label)).guard(choice, bound).aggregation(name);
+                    let builder = Recipe::builder(&label).gate(gate);
+                    let mut builder = builder.guard(choice, bound).aggregation(name);
                     if let Mode::SeqMeanTokenSumNorm { horizon } = mode {
                         builder = builder.horizon(horizon);
                     }
@@ -204,13 +158,13 @@ fn every_gate_guard_aggregation_and_kl() {
                     let oracle = PolicyLoss {
                         guard,
                         log_max: None,
-                        gate: *gate,
+                        gate: oracle_gate(&gate),
                         kl: kl.map(|(kl, _)| (kl, BETA.into())),
                     };
                     let recipe = builder.build().unwrap();
-                    let (n, zero) = check(&device, &data(k as u64), &recipe, &oracle, mode);
-                    assert!(n > 200, "{label}: only {n} tokens compared");
-                    (combinations, compared, flat) = (combinations + 1, compared + n, flat + zero);
+                    let found = check(&device, &data(k as u64), &recipe, &oracle, mode);
+                    combinations += 1;
+                    (compared, flat) = (compared + found.count, flat + found.flat);
                 }
             }
         }
@@ -231,7 +185,7 @@ fn length_guard_at_least_one() {
     let sapo = Sapo { tau_pos: 1.0, tau_neg: f64::from(1.05f32) };
     let oracle = PolicyLoss { guard: Guard::None, log_max: None, gate: Gate::Sapo(sapo), kl: None };
     let mode = Mode::SeqMeanTokenMean { at_least_one: true };
-    assert!(check(&Device::cpu(), &data, &recipe, &oracle, mode).0 > 200);
+    check(&Device::cpu(), &data, &recipe, &oracle, mode);
 }
 
 #[test]
@@ -261,7 +215,7 @@ fn the_op_kl_alone() {
             if oracle.distance_to_kink(x) < KINK {
                 continue;
             }
-            let want = (value(x + STEP) - value(x - STEP)) / (2.0 * STEP);
+            let want = slope(|step| value(x + step));
             let error = (f64::from(out.gradient[i]) - want).abs() / want.abs().max(1.0);
             assert!(error <= FINITE_DIFFERENCE, "{oracle:?} token {i}: {} against {want}", out.gradient[i]);
             compared += 1;
@@ -284,23 +238,19 @@ fn gspo_is_the_gradient_of_one_term_a_sequence() {
 
     let nonempty = (0..data.rows()).filter(|row| data.span(*row).any(|i| data.live(i))).count() as f64;
     let term = |row: usize, moved: usize, step: f64| {
-        let live: Vec<usize> = data.span(row).filter(|i| data.live(*i)).collect();
+        let live = data.members(row);
         let d = |i: usize| f64::from(logp[i]) - f64::from(logp_old[i]) + if i == moved { step } else { 0.0 };
         let s = (live.iter().map(|i| d(*i)).sum::<f64>() / live.len() as f64).exp();
         let a = f64::from(advantage[row]);
         let clipped = s.clamp(1.0 - f64::from(low), 1.0 + f64::from(high));
         -(s * a).min(clipped * a) / nonempty
     };
-    let (mut compared, mut flat, mut largest, mut worst) = (0, 0, 0.0f64, 0.0f64);
+    let mut compared = Compared::default();
     for row in 0..data.rows() {
-        for i in data.span(row).filter(|i| data.live(*i)) {
-            let difference = (term(row, i, STEP) - term(row, i, -STEP)) / (2.0 * STEP);
-            largest = largest.max(difference.abs());
-            worst = worst.max((difference - f64::from(coef[i])).abs());
-            flat += usize::from(coef[i] == 0.0 && advantage[row] != 0.0);
-            compared += 1;
+        for i in data.members(row) {
+            let flat = coef[i] == 0.0 && advantage[row] != 0.0;
+            compared.add(coef[i], slope(|step| term(row, i, step)), flat);
         }
     }
-    assert!(worst <= FINITE_DIFFERENCE * largest, "{worst:e} of {largest:e}");
-    assert!(compared > 200 && flat > 20 && flat < compared, "{compared} compared, {flat} clipped");
+    compared.check("gspo", 200, 21);
 }

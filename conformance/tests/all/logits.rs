@@ -1,27 +1,30 @@
-//! Rows of logits: finite differences, the same bits on every level, what must not be read, what is refused,
-//! and the entropy stage of a recipe.
+//! Rows of logits: finite differences, what must not be read, what is refused, and the entropy stage of a
+//! recipe.
 
+use crate::differences::slopes;
 use lockstep::ops::logits::{Logits, logits_gradient, logits_statistics, otr_exact};
-use lockstep::{Credit, Device, Recipe, Rollouts, SimdLevel};
-use lockstep_conformance::cases::Case;
+use lockstep::{Credit, Device, Recipe, Rollouts};
 use lockstep_conformance::cases::hash::Source;
-use lockstep_conformance::ops::{OpTest, logits};
 use lockstep_conformance::oracle::otr;
 use lockstep_conformance::oracle::statistics::softmax;
-use lockstep_conformance::precision::{FINITE_DIFFERENCE, STEP};
-use lockstep_conformance::suite;
+use lockstep_conformance::precision::FINITE_DIFFERENCE;
 
-const FORBIDDEN: f32 = f32::NEG_INFINITY;
+pub(crate) const FORBIDDEN: f32 = f32::NEG_INFINITY;
 
-fn device() -> Device {
+pub(crate) fn device() -> Device {
     Device::cpu()
 }
 
 /// A row with forbidden tokens; the label is 3.
 fn row(vocab: usize, seed: u64) -> Vec<f32> {
+    row_with(3, vocab, seed)
+}
+
+/// A row with forbidden tokens, but `possible`.
+pub(crate) fn row_with(possible: usize, vocab: usize, seed: u64) -> Vec<f32> {
     let source = Source::new(seed);
     let z = |v: usize| match source.below(v, 9) {
-        0 if v != 3 => FORBIDDEN,
+        0 if v != possible => FORBIDDEN,
         1 => 4.0,
         _ => 2.0 * source.fork(1).signed(v),
     };
@@ -39,18 +42,14 @@ fn gradient_of_logp_and_entropy_is_that_of_the_oracle() {
         let (c, h) = (-0.75f32, 0.5f32);
         let statistics = logits_statistics(&device(), &one(&z, &[3]), t, true).unwrap();
         let got = logits_gradient(&device(), &one(&z, &[3]), &statistics, &[c], Some(&[h])).unwrap();
-        let loss = |v: usize, step: f64| {
-            let moved: Vec<f64> =
-                z.iter().enumerate().map(|(u, z)| f64::from(*z) + if u == v { step } else { 0.0 }).collect();
-            let s = softmax(&moved, t.into());
+        let loss = |z: &[f64]| {
+            let s = softmax(z, t.into());
             f64::from(c) * s.logp[3] + f64::from(h) * s.entropy()
         };
-        for v in 0..vocab {
+        for (v, want) in slopes(&z, loss).into_iter().enumerate() {
             if z[v] == FORBIDDEN {
                 assert_eq!(got[v].to_bits(), 0, "a forbidden token has gradient +0");
-                continue;
             }
-            let want = (loss(v, STEP) - loss(v, -STEP)) / (2.0 * STEP);
             assert!((f64::from(got[v]) - want).abs() <= FINITE_DIFFERENCE, "{v}: {} against {want}", got[v]);
         }
         let total: f64 = got.iter().map(|g| f64::from(*g)).sum();
@@ -66,14 +65,9 @@ fn otr_is_the_gradient_of_its_loss_and_weighted_sft_at_kappa_1() {
         let at: Vec<f64> = z.iter().map(|z| f64::from(*z)).collect();
         // Candidates are constant: only the policy moves.
         let candidates = softmax(&at, kappa.into());
-        let loss = |v: usize, step: f64| {
-            let mut moved = at.clone();
-            moved[v] += step;
-            otr::loss(&softmax(&moved, 1.0), &candidates, 3, beta.into())
-        };
-        assert!((got.loss - loss(0, 0.0)).abs() < 1e-6);
-        for v in (0..60).filter(|v| z[*v] != FORBIDDEN) {
-            let want = (loss(v, STEP) - loss(v, -STEP)) / (2.0 * STEP);
+        let loss = |z: &[f64]| otr::loss(&softmax(z, 1.0), &candidates, 3, beta.into());
+        assert!((got.loss - loss(&at)).abs() < 1e-6);
+        for (v, want) in slopes(&z, loss).into_iter().enumerate().filter(|(v, _)| z[*v] != FORBIDDEN) {
             assert!((f64::from(got.gradient[v]) - want).abs() <= FINITE_DIFFERENCE, "{v}");
         }
         if kappa == 1.0 {
@@ -118,31 +112,6 @@ fn top_token_is_the_first_of_the_largest() {
         assert_eq!(top(&z) as usize, at, "of {vocab}");
     }
     assert_eq!(top(&[-0.0, 0.0, -1.0, 0.0]), 0, "zeros are equal");
-}
-
-/// The corpus of these ops and random cases, small enough for every property.
-fn cases() -> Vec<Case> {
-    let corpus = logits::Logits::corpus(Source::new(3));
-    corpus.into_iter().filter(|case| case.data.elements() <= 3000).collect()
-}
-
-#[test]
-fn levels_agree_and_rows_are_their_own() {
-    let cases = cases();
-    let plain = Device::cpu_with(Some(SimdLevel::Plain), Some(1)).unwrap();
-    for level in SimdLevel::available() {
-        let device = Device::cpu_with(Some(level), Some(2)).unwrap();
-        assert!(suite::same_bits(&device, &plain, &cases).unwrap() > 10_000);
-        assert!(suite::row_alone(&device, &cases).unwrap() > 10_000);
-        assert!(suite::faults_are_local(&device, &cases).unwrap() > 1000);
-    }
-    assert!(
-        suite::rows_are_disjoint(&lockstep_cpu::Cpu::new(SimdLevel::best(), 1).unwrap(), &cases).unwrap()
-            > 1000
-    );
-    let big: Vec<Case> =
-        logits::Logits::corpus(Source::new(3)).into_iter().filter(|c| c.data.elements() > 100_000).collect();
-    assert!(suite::same_bits(&device(), &plain, &big).unwrap() > 100_000);
 }
 
 #[test]

@@ -1,54 +1,25 @@
 //! Drawn tokens, the one-token rollout on them, and the divergence of two rows of logits: worked values,
-//! finite differences, expectations, the same bits on every level, and what is refused.
+//! finite differences, expectations, and what is refused.
 
+use crate::differences::slopes;
+use crate::logits::{FORBIDDEN, device, row_with};
 use lockstep::core::logits::kl::Direction;
 use lockstep::ops::logits::{
     Logits, TwoRows, draw_tokens, logits_gradient, logits_kl, logits_statistics, otr_exact, otr_sampled,
 };
-use lockstep::{Device, SimdLevel};
-use lockstep_conformance::cases::Case;
-use lockstep_conformance::cases::hash::Source;
-use lockstep_conformance::ops::OpTest;
-use lockstep_conformance::ops::logits_kl::LogitsKl;
-use lockstep_conformance::ops::sampling::Sampling;
 use lockstep_conformance::oracle::statistics::softmax;
 use lockstep_conformance::oracle::{logits_kl as oracle_kl, otr_sampled as oracle_otr};
-use lockstep_conformance::precision::{FINITE_DIFFERENCE, STEP};
-use lockstep_conformance::suite;
+use lockstep_conformance::precision::FINITE_DIFFERENCE;
 
-const FORBIDDEN: f32 = f32::NEG_INFINITY;
 const BOTH: [Direction; 2] = [Direction::Policy, Direction::Reference];
-
-fn device() -> Device {
-    Device::cpu()
-}
 
 /// A row with forbidden tokens, never the first.
 fn row(vocab: usize, seed: u64) -> Vec<f32> {
-    let source = Source::new(seed);
-    let z = |v: usize| match source.below(v, 9) {
-        0 if v != 0 => FORBIDDEN,
-        1 => 4.0,
-        _ => 2.0 * source.fork(1).signed(v),
-    };
-    (0..vocab).map(z).collect()
+    row_with(0, vocab, seed)
 }
 
 fn wide(z: &[f32]) -> Vec<f64> {
     z.iter().map(|z| f64::from(*z)).collect()
-}
-
-/// The derivative of `loss` with respect to every logit that is not forbidden, by central differences.
-fn differences(z: &[f32], loss: impl Fn(&[f64]) -> f64) -> Vec<f64> {
-    let at = wide(z);
-    let moved = |v: usize, step: f64| {
-        let mut z = at.clone();
-        z[v] += step;
-        loss(&z)
-    };
-    let slope =
-        |v: usize| if z[v] == FORBIDDEN { 0.0 } else { (moved(v, STEP) - moved(v, -STEP)) / (2.0 * STEP) };
-    (0..z.len()).map(slope).collect()
 }
 
 #[test]
@@ -68,7 +39,7 @@ fn divergence_and_gradient_are_those_of_the_oracle() {
                 }
             };
             assert!((f64::from(got.value[0]) - loss(&wide(&z))).abs() < 1e-6);
-            for (v, want) in differences(&z, loss).into_iter().enumerate() {
+            for (v, want) in slopes(&z, loss).into_iter().enumerate() {
                 let difference = (f64::from(got.gradient[v]) + 0.75 * want).abs();
                 assert!(difference <= FINITE_DIFFERENCE, "{direction:?} {v}: {} {want}", got.gradient[v]);
             }
@@ -176,7 +147,7 @@ fn sampled_rollout_is_the_gradient_of_its_loss() {
         let got = otr_sampled(&device(), &rows, &drawn, beta, None, true).unwrap();
         let loss = |z: &[f64]| oracle_otr::loss(&softmax(z, 1.0), 0, &at, beta.into());
         assert!((got.loss - loss(&wide(&z))).abs() < 1e-6);
-        for (v, want) in differences(&z, loss).into_iter().enumerate() {
+        for (v, want) in slopes(&z, loss).into_iter().enumerate() {
             assert!((f64::from(got.gradient[v]) - want).abs() <= FINITE_DIFFERENCE, "{v}");
         }
     }
@@ -283,26 +254,4 @@ fn what_is_refused() {
     assert_eq!(draw_tokens(&device(), &masked, 1.0, 2, 0).unwrap()[2..], [0, 0]);
     let out = otr_sampled(&device(), &masked, &[0, 1, 77, 99], 0.0, None, true).unwrap();
     assert!(out.row_loss[1] == 0.0 && out.gradient[2..] == [0.0, 0.0]);
-}
-
-fn cases() -> Vec<Case> {
-    let mut corpus = Sampling::corpus(Source::new(3));
-    corpus.extend(LogitsKl::corpus(Source::new(4)));
-    corpus.into_iter().filter(|case| case.data.elements() <= 3000).collect()
-}
-
-#[test]
-fn levels_agree_and_rows_are_their_own() {
-    let cases = cases();
-    let plain = Device::cpu_with(Some(SimdLevel::Plain), Some(1)).unwrap();
-    for level in SimdLevel::available() {
-        let device = Device::cpu_with(Some(level), Some(2)).unwrap();
-        assert!(suite::same_bits(&device, &plain, &cases).unwrap() > 5_000);
-        assert!(suite::row_alone(&device, &cases).unwrap() > 5_000);
-        assert!(suite::faults_are_local(&device, &cases).unwrap() > 1000);
-    }
-    assert!(
-        suite::rows_are_disjoint(&lockstep_cpu::Cpu::new(SimdLevel::best(), 1).unwrap(), &cases).unwrap()
-            > 1000
-    );
 }

@@ -11,6 +11,7 @@ mod bad_input;
 mod combinations;
 mod correction;
 mod coverage;
+mod differences;
 mod disagreements;
 mod exact;
 mod exact_batch;

@@ -1,27 +1,22 @@
-//! A step whose counts never leave the device: `batch_counts`, losses that read them, `loss_totals`. It gives
-//! the bits of the step on the host.
+//! The parts of a step whose counts never leave the device: losses that read them from memory, `loss_totals`.
+//! They give the bits of the step on the host.
 
-use lockstep::ops::{self, fold_rows};
-use lockstep::{Advantage, Batch, Device, Outputs, PolicyInput, PolicyOutput, SimdLevel};
-use lockstep_conformance::cases::hash::Source;
-use lockstep_conformance::cases::masks::Mask as MaskRule;
-use lockstep_conformance::cases::params::{BAND, weights};
+use lockstep::ops::fold_rows;
+use lockstep::{Device, SimdLevel};
+use lockstep_conformance::cases::Case;
+use lockstep_conformance::cases::params::weights;
 use lockstep_conformance::cases::random::random;
-use lockstep_conformance::cases::shapes::{Shape, named, small};
-use lockstep_conformance::cases::values::Range;
-use lockstep_conformance::cases::{Case, Params, corpus::tokens, slot};
-use lockstep_conformance::launch::{self, POLICY_SUMS};
+use lockstep_conformance::launch;
 use lockstep_conformance::ops::AnyOp;
+use lockstep_conformance::ops::policy_loss::{POLICY_SUMS, Policy};
 use lockstep_conformance::output::{Output, Values, first_difference};
 use lockstep_core::Error;
 use lockstep_core::aggregate::totals::{COUNTS, NONEMPTY, SEQUENCES, TOKENS};
 use lockstep_core::aggregate::weight::PARTS;
-use lockstep_core::aggregate::{BatchCounts, LossTotals, MetricTotals, PerRow, Weight, WeightFrom, totals};
-use lockstep_core::gate::PpoClip;
+use lockstep_core::aggregate::{LossTotals, MetricTotals, PerRow, Weight, WeightFrom};
 use lockstep_core::op::OPS;
-use lockstep_core::policy_loss::{LossOut, MetricsOut, PolicyLoss, sum};
+use lockstep_core::policy_loss::sum;
 use lockstep_core::ragged::{In, Out};
-use lockstep_core::ratio::Guard;
 use lockstep_cpu::plain::Plain;
 
 /// Every loss with a weight.
@@ -32,13 +27,11 @@ fn losses() -> impl Iterator<Item = &'static str> {
 /// The case with this weight, whose numbers are read from `counted` partial counts.
 fn with(case: &Case, weight: Weight, counted: Option<usize>) -> Case {
     let params = match case.params {
-        Params::Policy(policy) => {
-            Params::Policy(lockstep_conformance::cases::Policy { weight, counted, ..policy })
-        }
-        Params::Op(AnyOp::Gmpo(gmpo)) => {
+        AnyOp::Policy(policy) => AnyOp::Policy(Policy { weight, counted, ..policy }),
+        AnyOp::Gmpo(gmpo) => {
             lockstep_conformance::ops::gmpo::Gmpo { denominator: weight.denominator, counted, ..gmpo }.into()
         }
-        Params::Op(AnyOp::ValueLoss(value)) => {
+        AnyOp::ValueLoss(value) => {
             lockstep_conformance::ops::value_loss::ValueLoss { weight, counted, ..value }.into()
         }
         other => panic!("{other:?} has no weight"),
@@ -190,8 +183,8 @@ impl Rows {
 fn padded(op: &str, seed: u64, sequences: usize) -> Case {
     let mut case = random(op, seed).unwrap();
     match &mut case.params {
-        Params::Policy(policy) => policy.metrics = true,
-        Params::Op(AnyOp::Gmpo(gmpo)) => (gmpo.loss, gmpo.metrics) = (true, true),
+        AnyOp::Policy(policy) => policy.metrics = true,
+        AnyOp::Gmpo(gmpo) => (gmpo.loss, gmpo.metrics) = (true, true),
         other => panic!("{other:?} has no metrics"),
     }
     let rows = case.data.rows() + sequences;
@@ -264,133 +257,6 @@ fn the_worst_alarm_is_found_by_its_bits() {
                     assert_eq!(own.totals(&device).alarm, pattern, "{rows} rows on {level}");
                 }
             }
-        }
-    }
-}
-
-/// A whole step whose launch arguments do not depend on the batch, for padded batches of different sizes in
-/// the same memory.
-#[test]
-fn a_step_whose_counts_stay_in_memory() {
-    const SEQUENCES_AT_MOST: usize = 40;
-    const TOKENS_AT_MOST: usize = 9000;
-    const P: usize = 16;
-    let gate = PpoClip { clip_ratio_low: 0.2, clip_ratio_high: 0.28, clip_ratio_c: 3.0 };
-    let device = Device::cpu();
-    let fits = |shape: &Shape| {
-        let tokens: u64 = shape.lengths.iter().map(|length| u64::from(*length)).sum();
-        shape.lengths.len() <= SEQUENCES_AT_MOST && tokens <= TOKENS_AT_MOST as u64
-    };
-    let shapes: Vec<_> = small().into_iter().chain([named("edges")]).filter(fits).collect();
-    assert!(shapes.len() > 3, "{}", shapes.len());
-    for (k, shape) in shapes.iter().enumerate() {
-        for (per_row, by_tokens) in
-            [(PerRow::One, true), (PerRow::AtLeastOne, false), (PerRow::Constant(1.0), false)]
-        {
-            let mask = MaskRule::ALL[k % MaskRule::ALL.len()];
-            let data = tokens(shape, mask, Range::Realistic, Source::new(k as u64));
-            let (sequences, n) = (data.rows(), data.elements());
-            // The host's version.
-            let groups = [0, sequences as u32];
-            let batch = Batch::with_empty_rows(&data.offsets, &groups, data.mask.as_deref()).unwrap();
-            let counts = batch.counts(&device).unwrap();
-            let denominator = if by_tokens { counts.tokens } else { counts.nonempty } as f64;
-            let horizon = PerRow::Constant(batch.longest().max(1) as f64);
-            let per_row_by_value = if matches!(per_row, PerRow::Constant(_)) { horizon } else { per_row };
-            let params = ops::policy_loss::PolicyParams {
-                gate,
-                level: lockstep_core::ratio::RatioGranularity::Token,
-                guard: Guard::clamp(20.0),
-                kl: None,
-                kl_weighted: false,
-                weight: Weight { per_row: per_row_by_value, denominator, scale: 1.0 },
-                band: BAND,
-            };
-            let input = PolicyInput {
-                outputs: Outputs { loss: true, token_loss: false, metrics: true },
-                ..PolicyInput::new(
-                    &data.element[slot::LOGP],
-                    &data.element[slot::LOGP_OLD],
-                    Advantage::PerSequence(&data.row[0]),
-                )
-            };
-            let mut want = PolicyOutput::default();
-            ops::policy_loss::policy_loss(&device, &batch, &input, &params, &mut want).unwrap();
-
-            // The device's version: arrays of one capacity, with offsets padded by the last one.
-            let pad = |values: &[f32], len: usize| [values, &vec![f32::NAN; len - values.len()]].concat();
-            let mut offsets = data.offsets.clone();
-            offsets.resize(SEQUENCES_AT_MOST + 1, n as u32);
-            let live: Vec<u8> = (0..n).map(|i| u8::from(data.live(i))).collect();
-            let (logp, logp_old) = (
-                pad(&data.element[slot::LOGP], TOKENS_AT_MOST),
-                pad(&data.element[slot::LOGP_OLD], TOKENS_AT_MOST),
-            );
-            let mut advantage = data.row[0].clone();
-            advantage.resize(SEQUENCES_AT_MOST, 0.0);
-            let groups = [0, SEQUENCES_AT_MOST as u32];
-            let padded = Batch::with_empty_rows(&offsets, &groups, Some(&live)).unwrap();
-            let mut parts = [[0u64; P]; 3];
-            let [tokens_out, nonempty_out, longest_out] = parts.each_mut().map(|part| Out::new(part));
-            let kernel = BatchCounts {
-                cu_seqlens: padded.cu_seqlens(),
-                loss_mask: padded.loss_mask(),
-                parts: P,
-                tokens: tokens_out,
-                nonempty: nonempty_out,
-                longest: longest_out,
-            };
-            kernel.check().unwrap();
-            device.run(&kernel).unwrap();
-            let [by_token, by_sequence, longest] = &parts;
-            let (mut coef, mut row_loss) = (vec![9.0f32; TOKENS_AT_MOST], vec![9.0f64; SEQUENCES_AT_MOST]);
-            let (mut row_tokens, mut row_alarm) =
-                (vec![9u32; SEQUENCES_AT_MOST], vec![9u32; SEQUENCES_AT_MOST]);
-            let (mut row_sums, mut row_maxima) =
-                (vec![9.0f64; sum::SUMS * SEQUENCES_AT_MOST], vec![9.0f32; 2 * SEQUENCES_AT_MOST]);
-            let kernel = PolicyLoss {
-                cu_seqlens: padded.cu_seqlens(),
-                loss_mask: padded.loss_mask(),
-                logp: In::new(&logp[..n]),
-                logp_old: In::new(&logp_old[..n]),
-                logp_second: None,
-                advantage: In::new(&advantage),
-                advantage_per_token: false,
-                weights: None,
-                level: lockstep_core::ratio::RatioGranularity::Token,
-                guard: Guard::clamp(20.0),
-                gate,
-                kl: None,
-                weight: Weight { per_row, denominator: 0.0, scale: 1.0 },
-                weight_from: WeightFrom {
-                    denominator: Some(In::new(if by_tokens { by_token } else { by_sequence })),
-                    horizon: matches!(per_row, PerRow::Constant(_)).then(|| In::new(longest)),
-                },
-                coef: Out::new(&mut coef[..n]),
-                loss: Some(LossOut { token_loss: None, row_loss: Out::new(&mut row_loss) }),
-                row_tokens: Out::new(&mut row_tokens),
-                row_alarm: Out::new(&mut row_alarm),
-                metrics: Some(MetricsOut {
-                    row_sums: Out::new(&mut row_sums),
-                    row_maxima: Out::new(&mut row_maxima),
-                    band: BAND,
-                }),
-            };
-            kernel.check().unwrap();
-            device.run(&kernel).unwrap();
-            let rows = Rows {
-                loss: row_loss,
-                sums: row_sums,
-                maxima: row_maxima,
-                tokens: row_tokens,
-                alarm: row_alarm,
-            };
-            let scalars = rows.totals(&device);
-            let bits = |values: &[f32]| values.iter().map(|x| x.to_bits()).collect::<Vec<u32>>();
-            assert_eq!(bits(&coef[..n]), bits(&want.coef), "{} {per_row:?}", shape.name);
-            assert_eq!(f64::from_bits(scalars.loss), want.loss.unwrap(), "{} {per_row:?}", shape.name);
-            assert_eq!(scalars.counts[totals::TOKENS], want.counts.tokens);
-            assert_eq!(scalars.counts[totals::NONEMPTY], want.counts.nonempty);
         }
     }
 }

@@ -6,24 +6,27 @@
 
 use lockstep::Device;
 use lockstep_conformance::accuracy::Measured;
+use lockstep_conformance::cases::Case;
 use lockstep_conformance::cases::corpus::tokens;
 use lockstep_conformance::cases::hash::Source;
-use lockstep_conformance::cases::masks::{Mask, garbage};
+use lockstep_conformance::cases::masks::Mask;
 use lockstep_conformance::cases::random::random;
 use lockstep_conformance::cases::shapes::Shape;
-use lockstep_conformance::cases::values::{Range, spread};
-use lockstep_conformance::cases::{AnyGate, Case, Data, Params, Policy, Taus, rewards};
+use lockstep_conformance::cases::values::Range;
+use lockstep_conformance::ops::AnyOp;
+use lockstep_conformance::ops::kl::KlDivergence;
+use lockstep_conformance::ops::policy_loss::{AnyGate, Policy, Taus};
+use lockstep_conformance::ops::token_ratio::TokenRatio;
 use lockstep_conformance::{launch, levels};
 use lockstep_conformance::{output::first_difference, suite};
-use lockstep_core::advantage::Singleton;
 use lockstep_core::aggregate::{PerRow, Weight};
 use lockstep_core::gate::PpoClip;
 use lockstep_core::kl::{Kl, KlFormula};
 use lockstep_core::op::OPS;
 use lockstep_core::ratio::{Guard, RatioGranularity};
-use lockstep_core::team::Direction;
 use proptest::prelude::*;
 use proptest::test_runner::{FileFailurePersistence, RngSeed};
+use std::fmt::Debug;
 use std::sync::LazyLock;
 
 static BEST: LazyLock<Device> = LazyLock::new(Device::cpu);
@@ -101,80 +104,29 @@ fn sapo() -> impl Strategy<Value = AnyGate> {
     (0.05f32..8.0, 0.05f32..8.0).prop_map(|(tau_pos, tau_neg)| AnyGate::Sapo(Taus { tau_pos, tau_neg }))
 }
 
-fn policy(gate: impl Strategy<Value = AnyGate>) -> impl Strategy<Value = Params> {
-    (
-        gate,
-        guard(),
-        prop::option::of((kl().prop_map(Kl::measured), 0.0f32..2.0)),
-        weight(),
-        any::<[bool; 5]>(),
-    )
-        .prop_map(|(gate, guard, kl, weight, [per_token, weights, loss, token_loss, metrics])| {
+fn policy(gate: impl Strategy<Value = AnyGate>) -> impl Strategy<Value = Policy> {
+    let kl = prop::option::of((kl().prop_map(Kl::measured), 0.0f32..2.0));
+    (gate, guard(), kl, weight(), any::<[bool; 5]>()).prop_map(
+        |(gate, guard, kl, weight, [per_token, weights, loss, token_loss, metrics])| {
             let level =
                 if loss { RatioGranularity::Token } else { RatioGranularity::Sequence { log_max: 0.5 } };
-            Params::Policy(Policy {
-                gate,
-                level,
-                guard,
-                kl,
-                weight: if per_token { whole(weight) } else { weight },
-                counted: per_token.then_some(3),
-                per_token,
-                weights,
-                loss,
-                token_loss,
-                metrics,
-            })
-        })
-}
-
-/// A case of an op on per-token data.
-fn token_case(params: impl Strategy<Value = Params>) -> impl Strategy<Value = Case> {
-    let (mask, range) = (prop::sample::select(Mask::ALL.to_vec()), prop::sample::select(Range::ALL.to_vec()));
-    (params, lengths(), mask, range, any::<u64>()).prop_map(|(params, lengths, mask, range, seed)| {
-        let shape = Shape { name: "random", catches: "whatever nobody thought of", lengths };
-        let mut data = tokens(&shape, mask, range, Source::new(seed));
-        if matches!(params, Params::Aggregate { .. } | Params::RowScan { .. }) {
-            let value = |i| if data.live(i) { spread(Source::new(seed), i) } else { garbage(i) };
-            data.element = vec![(0..data.elements()).map(value).collect()];
-            data.row.clear();
-        }
-        Case {
-            label: format!("{params:?} {mask:?} {range:?} seed {seed}"),
-            catches: shape.catches,
-            params,
-            data,
-        }
-    })
-}
-
-fn group_case() -> impl Strategy<Value = Case> {
-    let singleton = prop::sample::select(vec![Singleton::Zero, Singleton::RawReward]);
-    let eps = prop_oneof![Just(1e-6), Just(1e-4), Just(0.0), 1e-9f64..1.0];
-    let sizes = prop::collection::vec(prop_oneof![3 => 0..10u32, 1 => 100..300u32], 1..20);
-    (any::<bool>(), 0..2u32, eps, singleton, sizes, any::<bool>(), any::<u64>()).prop_map(
-        |(norm_by_std, ddof, eps, singleton, sizes, valid, seed)| Case {
-            label: format!("valid {valid} seed {seed}"),
-            catches: "whatever nobody thought of",
-            params: Params::GroupAdvantage { norm_by_std, ddof, eps, singleton },
-            data: rewards::groups(&sizes, valid, Source::new(seed)),
+            let weight = if per_token { whole(weight) } else { weight };
+            let counted = per_token.then_some(3);
+            Policy { gate, level, guard, kl, weight, counted, per_token, weights, loss, token_loss, metrics }
         },
     )
 }
 
-fn fold_case() -> impl Strategy<Value = Case> {
-    (1..8u32, 1..400u32, any::<u64>()).prop_map(|(statistics, rows, seed)| {
-        let value =
-            |i| f64::from(spread(Source::new(seed), i)) * (1.0 + f64::from(spread(Source::new(!seed), i)));
+/// A case of an op on per-token data.
+fn token_case<P: Debug + Into<AnyOp>>(params: impl Strategy<Value = P>) -> impl Strategy<Value = Case> {
+    let (mask, range) = (prop::sample::select(Mask::ALL.to_vec()), prop::sample::select(Range::ALL.to_vec()));
+    (params, lengths(), mask, range, any::<u64>()).prop_map(|(params, lengths, mask, range, seed)| {
+        let shape = Shape { name: "random", catches: "whatever nobody thought of", lengths };
         Case {
-            label: format!("{statistics} x {rows} seed {seed}"),
-            catches: "whatever nobody thought of",
-            params: Params::FoldRows,
-            data: Data {
-                offsets: (0..=statistics).map(|s| s * rows).collect(),
-                element64: (0..(statistics * rows) as usize).map(value).collect(),
-                ..Data::default()
-            },
+            label: format!("{params:?} {mask:?} {range:?} seed {seed}"),
+            catches: shape.catches,
+            params: params.into(),
+            data: tokens(&shape, mask, range, Source::new(seed)),
         }
     })
 }
@@ -203,14 +155,14 @@ proptest! {
     #![proptest_config(config())]
 
     #[test]
-    fn group_advantage(case in group_case()) {
+    fn group_advantage(case in random_case("group_advantage")) {
         check(case)?;
     }
 
     #[test]
     fn token_ratio(
         case in token_case(
-            (guard(), any::<bool>()).prop_map(|(guard, outputs)| Params::TokenRatio { guard, outputs })
+            (guard(), any::<bool>()).prop_map(|(guard, outputs)| TokenRatio { guard, outputs })
         )
     ) {
         check(case)?;
@@ -228,28 +180,15 @@ proptest! {
 
     #[test]
     fn kl_divergence(
-        case in token_case((kl(), any::<bool>()).prop_map(|(kl, outputs)| Params::Kl { kl, outputs }))
+        case in token_case((kl(), any::<bool>()).prop_map(|(kl, outputs)| KlDivergence { kl, outputs }))
     ) {
         check(case)?;
     }
 
     #[test]
-    fn aggregate(case in token_case(any::<bool>().prop_map(|values| Params::Aggregate { values }))) {
-        check(case)?;
-    }
-
-    #[test]
-    fn row_scan(
-        case in token_case(
-            prop::sample::select(vec![Direction::Prefix, Direction::Suffix])
-                .prop_map(|direction| Params::RowScan { direction })
-        )
+    fn sums(
+        case in prop::sample::select(vec!["aggregate", "row_scan", "fold_rows"]).prop_flat_map(random_case)
     ) {
-        check(case)?;
-    }
-
-    #[test]
-    fn fold_rows(case in fold_case()) {
         check(case)?;
     }
 

@@ -1,6 +1,7 @@
 //! Log-ratio scans, proximal interpolation, staleness, effective sample sizes: worked vectors of
 //! docs/maths/vectors.md, and properties.
 
+use crate::correction::{K, cpu, pair};
 use lockstep::core::num::Soft;
 use lockstep::core::ratio::ess::{LrRule, ess, lr_scale};
 use lockstep::core::ratio::{Interpolation, ScanKind};
@@ -8,20 +9,8 @@ use lockstep::ops::{
     log_ratio_scan, proximal_logp, segment_log_ratio, sequence_sample_sizes, staleness, token_sample_sizes,
 };
 use lockstep::recipe::SingletonChoice;
-use lockstep::{Batch, Credit, Device, Recipe, Rollouts};
+use lockstep::{Batch, Credit, Recipe, Rollouts};
 use lockstep_conformance::precision::{WORKED, assert_worked};
-
-const K: [f32; 4] = [0.1, -0.3, 0.2, -0.5];
-
-fn cpu() -> Device {
-    Device::cpu()
-}
-
-/// Log-probabilities whose differences are exactly `d`.
-fn pair(d: &[f32]) -> (Vec<f32>, Vec<f32>) {
-    let logp = d.iter().map(|d| if *d > 0.0 { 0.0 } else { *d }).collect();
-    (logp, d.iter().map(|d| if *d > 0.0 { -d } else { 0.0 }).collect())
-}
 
 /// Ratios of one sequence.
 fn ratios(d: &[f32], kind: ScanKind, cap: bool) -> Vec<f32> {

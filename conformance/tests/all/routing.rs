@@ -1,20 +1,15 @@
-//! Routing replay: the worked vectors, finite differences, the same bits on every level, load balance. Traces
-//! are in routing_traces.rs.
+//! Routing replay: the worked vectors, finite differences, load balance. Traces are in routing_traces.rs.
 
+use crate::differences::slopes;
 use lockstep::core::ragged::Mask;
 use lockstep::core::routing::{Replay, Router, RouterKind};
 use lockstep::ops::{balance_loss, gating_backward, gating_forward};
 use lockstep::routing::{Ids, LoadSum, RoutingTrace, load};
 use lockstep::{Device, SimdLevel};
-use lockstep_conformance::accuracy::Measured;
-use lockstep_conformance::cases::Case;
 use lockstep_conformance::cases::hash::Source;
-use lockstep_conformance::cases::random::random;
-use lockstep_conformance::ops::{OpTest, balance, gating};
 use lockstep_conformance::oracle::balance as oracle_balance;
 use lockstep_conformance::oracle::gating_forward::{Of, Rule, gates, natural};
-use lockstep_conformance::precision::{FINITE_DIFFERENCE, STEP};
-use lockstep_conformance::{launch, suite};
+use lockstep_conformance::precision::FINITE_DIFFERENCE;
 
 const SCORES: [f32; 4] = [1.0, 2.0, 0.5, -1.0];
 
@@ -85,57 +80,16 @@ fn the_gradient_is_that_of_the_oracle_natural_and_replayed() {
             let forward = gating_forward(&Device::cpu(), &router, &scores, None, replay).unwrap();
             assert_eq!(forward.chosen, Ids::U8(chosen.iter().map(|e| *e as u8).collect()));
             let got = gating_backward(&Device::cpu(), &router, &scores, &forward, &coef).unwrap();
-            for e in 0..10 {
-                let loss = |step: f64| -> f64 {
-                    let mut moved = wide.clone();
-                    moved[e] += step;
-                    gates(&moved, &chosen, &rule).iter().zip(coef).map(|(g, c)| g * f64::from(c)).sum()
-                };
-                let want = (loss(STEP) - loss(-STEP)) / (2.0 * STEP);
-                assert!((f64::from(got[e]) - want).abs() <= FINITE_DIFFERENCE, "{kind:?} {e}");
+            let loss = |scores: &[f64]| -> f64 {
+                gates(scores, &chosen, &rule).iter().zip(coef).map(|(g, c)| g * f64::from(c)).sum()
+            };
+            for (got, want) in got.iter().zip(slopes(&scores, loss)) {
+                assert!((f64::from(*got) - want).abs() <= FINITE_DIFFERENCE, "{kind:?}: {got} {want}");
             }
             // Megatron #79: an expert that only the record contains must not lose its gradient.
             assert!(chosen.iter().all(|e| got[*e] != 0.0));
         }
     }
-}
-
-fn cases() -> Vec<Case> {
-    let mut cases = gating::Gating::corpus(Source::new(3));
-    cases.extend(balance::Balance::corpus(Source::new(4)));
-    for op in gating::Gating::OPS.iter().chain(balance::Balance::OPS) {
-        cases.extend((0..60).map(|seed| random(op, seed).unwrap()));
-    }
-    cases
-}
-
-#[test]
-fn accuracy() {
-    let plain = Device::cpu_with(Some(SimdLevel::Plain), Some(1)).unwrap();
-    let mut measured = Measured::default();
-    for case in cases() {
-        measured
-            .add(&case, &launch::run(&plain, &case).unwrap())
-            .unwrap_or_else(|failure| panic!("{failure}"));
-    }
-    assert_eq!(measured.unseen(), Vec::<String>::new());
-    for ((op, output), tally) in measured.0 {
-        println!("{op} {output}: {:.2} units [{}]", tally.units, tally.label);
-    }
-}
-
-#[test]
-fn levels_agree_and_rows_are_their_own() {
-    let cases = cases();
-    let plain = Device::cpu_with(Some(SimdLevel::Plain), Some(1)).unwrap();
-    for level in SimdLevel::available() {
-        let device = Device::cpu_with(Some(level), Some(2)).unwrap();
-        assert!(suite::same_bits(&device, &plain, &cases).unwrap() > 10_000);
-        assert!(suite::row_alone(&device, &cases).unwrap() > 10_000);
-        assert!(suite::faults_are_local(&device, &cases).unwrap() > 1000);
-    }
-    let cpu = lockstep_cpu::Cpu::new(SimdLevel::best(), 1).unwrap();
-    assert!(suite::rows_are_disjoint(&cpu, &cases).unwrap() > 1000);
 }
 
 #[test]
@@ -273,14 +227,8 @@ fn balance_loss_and_its_gradient() {
         moved.chunks(3).map(|row| oracle_balance::row(row, &f64s(&f), 0.25 * 3.0 / 4.0).0).sum()
     };
     assert!((got.loss - loss(&f64s(&scores))).abs() < 1e-6);
-    for i in 0..12 {
-        let moved = |step: f64| {
-            let mut scores = f64s(&scores);
-            scores[i] += step;
-            loss(&scores)
-        };
-        let want = (moved(STEP) - moved(-STEP)) / (2.0 * STEP);
-        assert!((f64::from(got.gradient[i]) - want).abs() <= FINITE_DIFFERENCE, "{i}");
+    for (got, want) in got.gradient.iter().zip(slopes(&scores, loss)) {
+        assert!((f64::from(*got) - want).abs() <= FINITE_DIFFERENCE, "{got} {want}");
     }
     assert!(balance_loss(&Device::cpu(), &scores, &[f32::NAN, 0.0, 0.0], 1.0).is_err());
     assert!(balance_loss(&Device::cpu(), &scores[..11], &f, 1.0).is_err());

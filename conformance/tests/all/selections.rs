@@ -1,6 +1,7 @@
 //! Selections over a batch and sequence weights: KL-Cov, Clip-Cov, the top of the entropies, VESPO, TOPR,
 //! masks, further KL terms.
 
+use crate::differences::slope;
 use crate::gate_batch::{batch, close, data, input, one, run, run_with, summed, text};
 use lockstep::core::gate::remix::kl_convex_lambda;
 use lockstep::core::kl::{Kl, KlFormula};
@@ -12,7 +13,7 @@ use lockstep::{Advantage, Credit, Device, Recipe, Rollouts};
 use lockstep_conformance::cases::hash::Source;
 use lockstep_conformance::cases::slot;
 use lockstep_conformance::oracle::top;
-use lockstep_conformance::precision::{FINITE_DIFFERENCE, STEP, WORKED};
+use lockstep_conformance::precision::{FINITE_DIFFERENCE, WORKED};
 
 #[test]
 fn row_10_20_kl_cov_has_no_clip() {
@@ -206,7 +207,7 @@ fn dro_is_its_formula() {
     let loss = |x: f64| -(a * x - 0.25 * (x - old).powi(2));
     let out = one(&recipe, [&[logp as f32], &[old as f32], &[]], 2.0);
     assert!(close(out.loss.unwrap(), loss(logp)));
-    let difference = (loss(logp + STEP) - loss(logp - STEP)) / (2.0 * STEP);
+    let difference = slope(|step| loss(logp + step));
     assert!((f64::from(out.coef[0]) - difference).abs() <= FINITE_DIFFERENCE * difference.abs());
     assert!(close(out.coef[0].into(), -a + 0.5 * (logp - old)));
 }

@@ -33,48 +33,32 @@ fn check(at_least: usize, checked: suite::Checked) {
     assert!(compared >= at_least, "only {compared} values were compared");
 }
 
+macro_rules! properties {
+    ($level:ident, $threads:literal; $($name:ident: $least:literal, |$device:ident| $checked:expr;)*) => {$(
+        #[test]
+        fn $name() {
+            let Some($device) = open(SimdLevel::$level, $threads) else { return };
+            check($least, $checked);
+        }
+    )*};
+}
+
 macro_rules! claim {
     ($name:ident, $level:ident, $threads:literal) => {
         mod $name {
             use super::*;
 
-            #[test]
-            fn same_bits() {
-                let Some(device) = open(SimdLevel::$level, $threads) else { return };
-                check(2_000_000, suite::same_bits(&device, &levels::reference(), &CASES));
-            }
-            #[test]
-            fn row_alone() {
-                let Some(device) = open(SimdLevel::$level, $threads) else { return };
-                check(1_000_000, suite::row_alone(&device, &CASES));
-            }
-            #[test]
-            fn repacked() {
-                let Some(device) = open(SimdLevel::$level, $threads) else { return };
-                check(5_000_000, suite::repacked(&device, &CASES));
-            }
-            #[test]
-            fn masked_garbage() {
-                let Some(device) = open(SimdLevel::$level, $threads) else { return };
-                check(50_000, suite::masked_garbage(&device, &CASES));
-            }
-            #[test]
-            fn optional_outputs() {
-                let Some(device) = open(SimdLevel::$level, $threads) else { return };
-                check(1_000_000, suite::optional_outputs(&device, &CASES));
-            }
-            #[test]
-            fn faults_are_local() {
-                let Some(device) = open(SimdLevel::$level, $threads) else { return };
-                check(500_000, suite::faults_are_local(&device, &CASES));
-            }
-            #[test]
-            fn rows_are_disjoint() {
-                if open(SimdLevel::$level, $threads).is_none() {
-                    return;
-                }
-                let cpu = Cpu::new(SimdLevel::$level, $threads).unwrap();
-                check(1_000_000, suite::rows_are_disjoint(&cpu, &CASES));
+            properties! { $level, $threads;
+                same_bits: 2_000_000, |device| suite::same_bits(&device, &levels::reference(), &CASES);
+                row_alone: 1_000_000, |device| suite::row_alone(&device, &CASES);
+                repacked: 5_000_000, |device| suite::repacked(&device, &CASES);
+                masked_garbage: 50_000, |device| suite::masked_garbage(&device, &CASES);
+                optional_outputs: 1_000_000, |device| suite::optional_outputs(&device, &CASES);
+                faults_are_local: 500_000, |device| suite::faults_are_local(&device, &CASES);
+                rows_are_disjoint: 1_000_000, |_device| {
+                    let cpu = Cpu::new(SimdLevel::$level, $threads).unwrap();
+                    suite::rows_are_disjoint(&cpu, &CASES)
+                };
             }
         }
     };

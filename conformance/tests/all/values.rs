@@ -1,6 +1,7 @@
 //! The value loss and the KL terms: by hand, against finite differences, what they refuse, and as stages of a
 //! recipe.
 
+use crate::differences::slope;
 use lockstep::core::aggregate::{PerRow, Weight};
 use lockstep::core::kl::{Kl, KlFormula};
 use lockstep::core::ratio::Guard;
@@ -11,7 +12,7 @@ use lockstep::recipe::{AggregationMode, ValueChoice};
 use lockstep::{Batch, Credit, Device, Recipe, Rollouts};
 use lockstep_conformance::cases::hash::Source;
 use lockstep_conformance::oracle::{kl as estimator, kl_importance as weighted, token, value_loss as oracle};
-use lockstep_conformance::precision::{FINITE_DIFFERENCE, KINK, STEP};
+use lockstep_conformance::precision::{FINITE_DIFFERENCE, KINK};
 
 const ONE: Weight = Weight { per_row: PerRow::One, denominator: 1.0, scale: 1.0 };
 
@@ -67,7 +68,7 @@ fn gradient_is_that_of_the_oracles_loss() {
                 continue;
             }
             let w = weight.of(if i == 0 { 1 } else { n as u64 - 1 });
-            let want = w * (at(v + STEP).loss - at(v - STEP).loss) / (2.0 * STEP);
+            let want = w * slope(|step| at(v + step).loss);
             assert!((f64::from(out.gradient[i]) - want).abs() <= FINITE_DIFFERENCE * 3.0 * w, "token {i}");
             (compared, flat) = (compared + 1, flat + usize::from(out.gradient[i] == 0.0));
         }
@@ -235,7 +236,7 @@ fn importance_weighted_gradient_is_that_of_its_value() {
             continue;
         }
         let value = |step: f64| weighted::token(&formula, guard, true, x + step, d + step).0;
-        let want = (value(STEP) - value(-STEP)) / (2.0 * STEP);
+        let want = slope(value);
         let error = (f64::from(out.gradient[i]) - want).abs() / want.abs().max(1.0);
         assert!(error <= FINITE_DIFFERENCE, "token {i}: {} against {want}", out.gradient[i]);
         (compared, clamped) = (compared + 1, clamped + usize::from(!guard.inside(d)));

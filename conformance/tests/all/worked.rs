@@ -12,7 +12,7 @@ use lockstep::ops::whiten::WhitenParams;
 use lockstep::ops::{group_advantage, kl};
 use lockstep::recipe::{AdvantageChoice, SingletonChoice};
 use lockstep::{Advantage, Batch, Credit, Device, PolicyInput, PolicyOutput, Recipe, Rollouts};
-use lockstep_conformance::oracle;
+use lockstep_conformance::oracle::{self, baseline};
 use lockstep_conformance::precision::{WORKED, assert_worked};
 
 /// Absolute up to 1, then relative: binary32 does not hold 19.085537 to 1e-6.
@@ -157,8 +157,14 @@ fn worked_8_6_grpo_and_dr_grpo() {
         let want = [good, bad, bad, good, bad];
         let params = GroupParams::grpo(norm_by_std, ddof, eps).singleton(Singleton::Zero);
         let got = group_advantage(&Device::cpu(), &batch, &rewards, None, &params).unwrap();
-        let formula = oracle::grpo::Grpo { norm_by_std, ddof, eps, singleton: oracle::grpo::Singleton::Zero };
-        let group = formula.group(&rewards.map(f64::from), &[true; 5]);
+        let n = f64::from(ddof);
+        let scale = match norm_by_std {
+            true => baseline::Scale::Std { ddof: n, eps },
+            false => baseline::Scale::None { ddof: n },
+        };
+        let members = rewards.map(|r| Some(baseline::Member { reward: r.into(), weight: 1.0 }));
+        let limits = [f64::INFINITY, 0.0];
+        let group = baseline::group(baseline::Baseline::Mean, scale, limits, &members, 0.0, false);
         for (i, want) in want.into_iter().enumerate() {
             assert!(close(got.advantage[i].into(), want), "{:?}", got.advantage);
             assert!(close(group.advantage[i], want), "oracle: {group:?}");

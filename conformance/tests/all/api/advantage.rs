@@ -1,6 +1,6 @@
 //! Advantages of groups and over time, whitening.
 
-use super::launch::Launch;
+use super::launch::{Launch, of_groups};
 use lockstep::ops::gae::{Ends, GaeInput, GaeOutput, GaeParams, Lambda};
 use lockstep::ops::vtrace::{VTraceInput, VTraceParams};
 use lockstep::ops::{self, advantage::GroupParams, whiten::WhitenParams};
@@ -17,19 +17,20 @@ pub(crate) fn check_group(device: &Device, case: &Case, group: &Group, expected:
         return;
     }
     let data = &case.data;
-    let one_token_each: Vec<u32> = (0..=data.elements() as u32).collect();
-    let batch = Batch::with_empty_rows(&one_token_each, &data.offsets, None).unwrap();
     let params = GroupParams {
         limit: group.limit,
         least_std: group.least_std,
-        weights: group.baseline.needs_weights().then_some(&data.element[1][..]),
-        given: group.baseline.needs_given().then_some(&data.row[0][..]),
+        weights: group.baseline.needs_weights().then(|| &data.element[1][..]),
+        given: group.baseline.needs_given().then(|| &data.row[0][..]),
         ..GroupParams::new(group.baseline, group.scale).singleton(group.singleton)
     };
-    let out = ops::group_advantage(device, &batch, &data.element[0], data.mask.as_deref(), &params).unwrap();
+    let (rewards, valid) = (&data.element[0], data.mask.as_deref());
+    let out = of_groups(case, |b| ops::group_advantage(device, b, rewards, valid, &params));
     expected.same("advantage", &out.advantage);
     expected.same("mean", &out.mean);
     expected.same("std", &out.std);
+    assert!(out.counted.iter().map(|n| f64::from(*n)).eq(expected.0["counted"].iter().copied()));
+    assert!(out.status.iter().map(|n| f64::from(*n)).eq(expected.0["status"].iter().copied()));
     if !out.pivot.is_empty() {
         assert!(out.pivot.iter().map(|p| f64::from(*p)).eq(expected.0["pivot"].iter().copied()));
     }

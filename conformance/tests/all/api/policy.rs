@@ -8,8 +8,9 @@ use lockstep::{
     Advantage, Batch, Compiled, Counts, Device, Metrics, Outputs, PolicyInput, PolicyOutput, RatioStats,
 };
 use lockstep_conformance::cases::params::BAND;
-use lockstep_conformance::cases::{Case, Policy, slot};
+use lockstep_conformance::cases::{Case, slot};
 use lockstep_conformance::ops::gmpo::Gmpo;
+use lockstep_conformance::ops::policy_loss::Policy;
 use lockstep_conformance::precision::BY_HAND;
 use lockstep_core::gate::Gate;
 use lockstep_core::policy_loss::PolicyLoss;

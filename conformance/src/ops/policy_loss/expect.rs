@@ -1,10 +1,9 @@
-//! `policy_loss_ppo` and `policy_loss_sapo`.
+//! The oracle's expectation.
 
-use super::tokens::{UNIT, difference, doubtful, doubtful_ratio, estimator, guard, kl_token};
-use super::{Sum, Want};
-use crate::cases::params::BAND;
-use crate::cases::{AnyGate, Case, Policy, slot};
-use crate::launch::POLICY_SUMS;
+use super::{AnyGate, MAXIMA, POLICY_SUMS, Policy};
+use crate::cases::{Data, slot};
+use crate::expect::tokens::{Ratios, UNIT, difference, doubtful, doubtful_ratio, estimator, guard, kl_token};
+use crate::expect::{Sum, Want, push_all};
 use crate::oracle::aggregate::{Denominators, Mode};
 use crate::oracle::cispo::Cispo;
 use crate::oracle::dppo::Dppo;
@@ -85,50 +84,49 @@ fn row_weight(weight: &Weight, length: usize) -> f64 {
 }
 
 /// The oracle's inputs for token `i` of row `row`.
-pub(crate) fn token(case: &Case, policy: &Policy, row: usize, i: usize) -> Token {
-    let input = |k: usize| f64::from(case.data.element[k][i]);
+pub(crate) fn token(policy: &Policy, data: &Data, row: usize, i: usize) -> Token {
+    let input = |k: usize| f64::from(data.element[k][i]);
     Token {
         logp: input(slot::LOGP),
         logp_old: input(slot::LOGP_OLD),
         logp_ref: input(slot::LOGP_REF),
         logp_second: input(policy.gate.second()),
-        advantage: if policy.per_token { input(slot::ADVANTAGE) } else { case.data.row[0][row].into() },
+        advantage: if policy.per_token { input(slot::ADVANTAGE) } else { data.row[0][row].into() },
         weight: if policy.weights { input(slot::WEIGHTS) } else { 1.0 },
         sequence: (0.0, 0.0),
     }
 }
 
 /// Mean log-ratio of a row's live tokens, and its mean magnitude.
-fn sequence(case: &Case, row: usize) -> (f64, f64) {
-    let input = |k: usize, i: usize| f64::from(case.data.element[k][i]);
-    let live = case.data.span(row).filter(|i| case.data.live(*i));
+fn sequence(data: &Data, row: usize) -> (f64, f64) {
+    let input = |k: usize, i: usize| f64::from(data.element[k][i]);
+    let live = data.span(row).filter(|i| data.live(*i));
     let d: Vec<f64> = live.map(|i| input(slot::LOGP, i) - input(slot::LOGP_OLD, i)).collect();
     let n = d.len().max(1) as f64;
     (d.iter().sum::<f64>() / n, d.iter().map(|d| d.abs()).sum::<f64>() / n)
 }
 
-pub(super) fn expect(case: &Case, policy: &Policy) -> Vec<Want> {
+pub(super) fn expect(policy: &Policy, data: &Data) -> Vec<Want> {
     let oracle = oracle(policy);
     let per_token = ["coef", "token_loss"];
-    let per_row = ["row_loss", "row_tokens", "max_ratio", "max_neg_ratio"];
     let [mut coef, mut token_loss] = per_token.map(Want::new);
-    let [mut row_loss, mut row_tokens, mut high, mut low] = per_row.map(Want::new);
-    let mut sums = POLICY_SUMS.map(Want::new);
-    for row in 0..case.data.rows() {
-        let length = case.data.span(row).filter(|i| case.data.live(*i)).count();
+    let [mut row_loss, mut row_tokens] = ["row_loss", "row_tokens"].map(Want::new);
+    let (mut sums, mut maxima) = (POLICY_SUMS.map(Want::new), MAXIMA.map(Want::new));
+    for row in 0..data.rows() {
+        let length = data.span(row).filter(|i| data.live(*i)).count();
         let weight = row_weight(&policy.weight, length);
         let mut total = [Sum::default(); POLICY_SUMS.len()];
-        let (mut max, mut min) = ((f64::NEG_INFINITY, 0.0), (f64::NEG_INFINITY, 0.0));
-        let shared = sequence(case, row);
-        for i in case.data.span(row) {
-            if !case.data.live(i) {
+        let mut ratios = Ratios::default();
+        let shared = sequence(data, row);
+        for i in data.span(row) {
+            if !data.live(i) {
                 coef.push(0.0, 0.0);
                 token_loss.push(0.0, 0.0);
                 continue;
             }
-            let t = Token { sequence: shared, ..token(case, policy, row, i) };
+            let t = Token { sequence: shared, ..token(policy, data, row, i) };
             let c = oracle.token(&t);
-            let m = Magnitudes::new(case, policy, &oracle, &t, i);
+            let m = Magnitudes::new(policy, data, &oracle, &t, i);
             let gradient = c.policy_gradient + c.kl_gradient;
             coef.push(weight * gradient, if m.jump { f64::INFINITY } else { weight * m.gradient });
             token_loss.push(c.loss, m.loss);
@@ -141,10 +139,7 @@ pub(super) fn expect(case: &Case, policy: &Policy) -> Vec<Want> {
             total[0].add(weight * c.loss, weight * m.loss);
             total[1].add(c.policy, m.policy);
             total[2].add(c.kl, m.kl);
-            total[3].add(-d, d.abs());
-            let (excess, error) = (c.r - 1.0, c.r * spread + (c.r - 1.0).abs());
-            total[4].add(excess, error);
-            total[5].add(excess * excess, 2.0 * excess.abs() * error + excess * excess);
+            ratios.add(d, c.r, m.d);
             // A weight that is exactly 0 or 1 counts as exact.
             let steep = if m.steepness > 0.0 { gate_weight * (2.0 + m.steepness) * spread } else { 0.0 };
             total[6].add(gate_weight, if m.at_clip { f64::INFINITY } else { steep });
@@ -152,22 +147,15 @@ pub(super) fn expect(case: &Case, policy: &Policy) -> Vec<Want> {
                 total[k].count(yes, m.at_clip);
             }
             total[10].count(!oracle.inside(&t), m.at_guard);
-            let [from, to] = BAND.map(f64::from);
-            let in_doubt = doubtful_ratio(m.d, c.r, from) || doubtful_ratio(m.d, c.r, to);
-            total[11].count(from <= c.r && c.r <= to, in_doubt);
             total[12].add(-t.logp, t.logp.abs());
-            max = if c.r > max.0 { (c.r, c.r * spread) } else { max };
-            min = if -c.r > min.0 { (-c.r, c.r * spread) } else { min };
         }
         row_loss.push(total[0].0, total[0].1);
         row_tokens.push(length as f64, 0.0);
-        for (want, sum) in sums.iter_mut().zip(total) {
-            want.push(sum.0, sum.1);
-        }
-        high.push(max.0, max.1);
-        low.push(min.0, min.1);
+        [total[3], total[4], total[5], total[11]] = ratios.sums;
+        push_all(&mut sums, &total);
+        push_all(&mut maxima, &ratios.maxima);
     }
-    [coef, token_loss, row_loss, row_tokens, high, low].into_iter().chain(sums).collect()
+    [coef, token_loss, row_loss, row_tokens].into_iter().chain(maxima).chain(sums).collect()
 }
 
 /// The magnitudes that a token's errors are measured against.
@@ -189,8 +177,8 @@ struct Magnitudes {
 }
 
 impl Magnitudes {
-    fn new(case: &Case, policy: &Policy, oracle: &PolicyLoss, t: &Token, i: usize) -> Magnitudes {
-        let input = |k: usize| case.data.element[k][i];
+    fn new(policy: &Policy, data: &Data, oracle: &PolicyLoss, t: &Token, i: usize) -> Magnitudes {
+        let input = |k: usize| data.element[k][i];
         let (raw, exact) = difference(input(slot::LOGP), input(slot::LOGP_OLD));
         let c = oracle.token(t);
         let d = if oracle.log_max.is_some() { t.sequence.1 } else { oracle.guard.value(raw) };

@@ -1,0 +1,182 @@
+//! The fixed cases of the policy losses.
+
+use super::gates::{gates, score_gates, second_gates, trust_gates};
+use super::{AnyGate, Policy};
+use crate::cases::Case;
+use crate::cases::corpus::token_case;
+use crate::cases::hash::Source;
+use crate::cases::masks::Mask;
+use crate::cases::params::{guards, kls, weights};
+use crate::cases::shapes::{large, named, small};
+use crate::cases::values::Range;
+use crate::ops::AnyOp;
+use lockstep_core::ratio::RatioGranularity;
+
+/// All of them.
+pub(super) fn corpus(root: Source) -> Vec<Case> {
+    let first: Vec<AnyGate> = gates().into_iter().chain(score_gates()).collect();
+    let mut cases = policy_loss(root.fork(300));
+    cases.extend(score(root.fork(350)));
+    cases.extend(entries(&first, root.fork(360)));
+    cases.extend(sequences(&first, root.fork(370)));
+    cases.extend(with_second(&second_gates(), root.fork(380)));
+    cases.extend(with_second(&trust_gates(), root.fork(390)));
+    cases
+}
+
+/// Case k: the shapes cycle through the small ones, the masks through all.
+fn case(params: Policy, range: Range, k: usize, source: Source) -> Case {
+    token_case(params, &small()[k % 3], Mask::ALL[k % 6], range, k, source)
+}
+
+fn labelled(what: &str, cases: Vec<Case>) -> impl Iterator<Item = Case> {
+    cases.into_iter().map(move |case| Case { label: format!("{what} {}", case.label), ..case })
+}
+
+fn policy_loss(source: Source) -> Vec<Case> {
+    let mut cases = with_gates(&gates(), source);
+    for gate in [gates()[0], gates()[4]] {
+        for (shape, wants) in
+            [(large(), true), (large(), false), (named("one"), true), (named("nothing"), true)]
+        {
+            let k = cases.len();
+            let params = Policy {
+                kl: k.is_multiple_of(2).then(|| (kls()[6], 0.001)),
+                weights: wants,
+                loss: wants,
+                token_loss: wants,
+                metrics: wants,
+                ..Policy::of(gate)
+            };
+            let mask = [Mask::Absent, Mask::Random][k % 2];
+            cases.push(token_case(params, &shape, mask, Range::Realistic, k, source));
+        }
+    }
+    // The gate determines the op; keep each op's cases together.
+    cases.sort_by_key(|case| matches!(case.params, AnyOp::Policy(Policy { gate: AnyGate::Sapo(_), .. })));
+    cases
+}
+
+/// Every gate with every guard; the other arguments cycle.
+fn with_gates(gates: &[AnyGate], source: Source) -> Vec<Case> {
+    let mut cases = Vec::new();
+    let mut terms = kls().into_iter().cycle();
+    for &gate in gates {
+        for guard in guards() {
+            for step in 0..3 {
+                let k = cases.len();
+                let kl = if step == 0 { None } else { terms.next() };
+                let bits = source.fork(7).bits(k);
+                let on = |bit: u32| bits >> bit & 1 == 1;
+                let params = Policy {
+                    guard,
+                    kl: kl.map(|kl| (kl, [0.05, 0.0, 1.0][k % 3])),
+                    weight: weights()[k % 6],
+                    per_token: on(0),
+                    weights: on(1),
+                    loss: on(2),
+                    token_loss: on(3),
+                    metrics: on(4),
+                    ..Policy::of(gate)
+                };
+                let range = match Range::ALL[(bits >> 8) as usize % 4] {
+                    // The bounds at exactly 1 are there for exact ties; log-ratios of 1e-6 would all be in
+                    // doubt beside them.
+                    Range::Tiny if gate == super::gates::gates()[2] => Range::Ties,
+                    range => range,
+                };
+                let mask = Mask::ALL[(bits >> 16) as usize % 6];
+                cases.push(token_case(params, &small()[k % 3], mask, range, k, source));
+            }
+        }
+    }
+    cases
+}
+
+/// Every entry point of every gate: a GPU has separate code for each.
+fn entries(gates: &[AnyGate], source: Source) -> Vec<Case> {
+    let mut cases: Vec<Case> = Vec::new();
+    let mut of_op: Vec<&'static str> = Vec::new();
+    for &gate in gates {
+        if of_op.contains(&gate.op()) {
+            continue;
+        }
+        of_op.push(gate.op());
+        for kl in [
+            None,
+            Some((kls()[6], 0.05)),
+            Some((kls()[7], 1.0)),
+            Some((kls()[0], 0.05)),
+            Some((kls()[3], 0.5)),
+        ] {
+            for wants in 0..4 {
+                let k = cases.len();
+                // Coefficients only, twice: on the fast path, and with weights. Then losses, then metrics.
+                let (loss, token_loss, metrics) = match wants {
+                    0 | 1 => (false, false, false),
+                    2 => [(true, false, false), (true, true, false), (false, true, false)][(k / 4) % 3],
+                    _ => (k / 4 % 2 == 1, k / 8 % 2 == 1, true),
+                };
+                let params = Policy {
+                    kl,
+                    weight: weights()[k % 5],
+                    per_token: wants == 1 && (k / 4).is_multiple_of(2),
+                    weights: wants % 2 == 1,
+                    loss,
+                    token_loss,
+                    metrics,
+                    ..Policy::of(gate)
+                };
+                cases.push(case(params, [Range::Realistic, Range::Wide][k % 2], k, source));
+            }
+        }
+    }
+    labelled("entry", cases).collect()
+}
+
+/// Sequence-level ratios: every gate, with and without a bound that is reached.
+fn sequences(gates: &[AnyGate], source: Source) -> Vec<Case> {
+    let mut cases = Vec::new();
+    for &gate in gates {
+        for log_max in [10.0, 0.03125, f32::INFINITY] {
+            let k: usize = cases.len();
+            let params = Policy {
+                level: RatioGranularity::Sequence { log_max },
+                guard: guards()[k % 5],
+                kl: (k % 4 == 3).then(|| (kls()[k % 11], 0.05)),
+                weight: weights()[k % 5],
+                per_token: k.is_multiple_of(2),
+                weights: k % 3 == 1,
+                loss: k % 5 > 1,
+                token_loss: k % 5 > 2,
+                metrics: k % 5 == 4,
+                ..Policy::of(gate)
+            };
+            let range = [Range::Realistic, Range::Wide, Range::Realistic, Range::Ties][k % 4];
+            cases.push(case(params, range, k, source));
+        }
+    }
+    labelled("sequence", cases).collect()
+}
+
+/// Gates with a second policy.
+fn with_second(gates: &[AnyGate], source: Source) -> Vec<Case> {
+    let mut cases = with_gates(gates, source.fork(1));
+    cases.extend(entries(gates, source.fork(2)));
+    cases.extend(sequences(gates, source.fork(3)));
+    labelled("second", cases).collect()
+}
+
+fn score(source: Source) -> Vec<Case> {
+    let gates = score_gates();
+    let mut cases = with_gates(&gates, source);
+    for gate in [gates[0], gates[3], gates[4], gates[6]] {
+        for (shape, mask) in [("large", Mask::Random), ("one", Mask::Absent), ("nothing", Mask::Full)] {
+            let (k, wants) = (cases.len(), cases.len().is_multiple_of(2));
+            let params =
+                Policy { weights: wants, loss: wants, token_loss: wants, metrics: wants, ..Policy::of(gate) };
+            cases.push(token_case(params, &named(shape), mask, Range::Realistic, k, source));
+        }
+    }
+    cases
+}

@@ -122,6 +122,8 @@ impl<const HUBER: bool> Token<HUBER> {
 
 /// Variant that does not write the token losses.
 impl<const HUBER: bool> Element<3, 1, 2, 0> for Token<HUBER> {
+    const COUNTS: u32 = 0b10;
+
     #[inline(always)]
     fn element<A: Arith>(&self, _staged: [f32; 2], input: impl Fn(usize) -> f32) -> Lane<1, 2, 0> {
         let (gradient, loss, clipped, alarm) = self.compute(input);
@@ -130,6 +132,8 @@ impl<const HUBER: bool> Element<3, 1, 2, 0> for Token<HUBER> {
 }
 
 impl<const HUBER: bool> Element<3, 2, 2, 0> for Token<HUBER> {
+    const COUNTS: u32 = 0b10;
+
     #[inline(always)]
     fn element<A: Arith>(&self, _staged: [f32; 2], input: impl Fn(usize) -> f32) -> Lane<2, 2, 0> {
         let (gradient, loss, clipped, alarm) = self.compute(input);

@@ -2,7 +2,12 @@
 //! reference's.
 
 use lockstep_conformance::backend::Backend;
+use lockstep_conformance::cases::corpus::tokens;
+use lockstep_conformance::cases::hash::Source;
+use lockstep_conformance::cases::masks::Mask as Masked;
 use lockstep_conformance::cases::random::random;
+use lockstep_conformance::cases::shapes::Shape;
+use lockstep_conformance::cases::values::Range;
 use lockstep_conformance::cases::{Case, corpus};
 use lockstep_conformance::ops::AnyOp;
 use lockstep_conformance::ops::policy_loss::Policy;
@@ -185,6 +190,37 @@ fn warps_of_threads() {
 #[test]
 fn waves_of_threads() {
     lanes(Settings::waves(1));
+}
+
+/// Rows that begin and end everywhere in a chunk, with a hundred and more tokens, through each entry point of
+/// four ops that a step calls; one case has a row of 131,072.
+fn rows_of_all_lengths(settings: Settings) {
+    let platform = Platform::new(HostDriver::new(settings.on_lanes()));
+    let gpu = platform.open(0).unwrap().with_geometry(GEOMETRIES[3]);
+    let of = |case: &Case, lengths: &[u32], mask| {
+        let shape = Shape { name: "lengths", catches: "", lengths: lengths.to_vec() };
+        let data = tokens(&shape, mask, Range::Realistic, Source::new(case.data.elements() as u64));
+        Case { label: format!("rows of {lengths:?}, {}", case.label), data, ..case.clone() }
+    };
+    let ops = ["policy_loss_ppo", "policy_loss_sapo", "token_ratio", "kl"];
+    let cases: Vec<Case> = one_for_each_entry().into_iter().filter(|case| ops.contains(&case.op())).collect();
+    let mut all = vec![of(&cases[0], &[3, 131_072, 4096, 1], Masked::Random)];
+    for (i, case) in cases.iter().enumerate() {
+        let mask = if i % 4 == 0 { Masked::Absent } else { Masked::Random };
+        all.push(of(case, &[1, 31, 32, 33, 127, 128, 129, 0, 257], mask));
+    }
+    let compared = suite::same_bits(&Staged(gpu), &levels::reference(), &all);
+    assert!(compared.unwrap_or_else(|violation| panic!("{violation}")) > 140_000);
+}
+
+#[test]
+fn rows_of_all_lengths_in_warps() {
+    rows_of_all_lengths(Settings::warps(1));
+}
+
+#[test]
+fn rows_of_all_lengths_in_waves() {
+    rows_of_all_lengths(Settings::waves(1));
 }
 
 /// The checks, whose cases are not in the corpus: the same report as the reference, for every position of a

@@ -15,6 +15,8 @@ unsafe extern "C" {
     fn bpermute(address: u32, word: u32) -> u32;
     #[link_name = "llvm.amdgcn.readfirstlane.i32"]
     fn readfirstlane(word: u32) -> u32;
+    #[link_name = "llvm.amdgcn.ballot.i64"]
+    fn ballot(condition: bool) -> u64;
     #[link_name = "llvm.amdgcn.wave.barrier"]
     fn wave_barrier();
 }
@@ -60,6 +62,12 @@ impl Wave for Warp {
     fn first(self, word: u32) -> u32 {
         // SAFETY: as above.
         unsafe { readfirstlane(word) }
+    }
+
+    #[inline(always)]
+    fn votes(self, condition: bool) -> u32 {
+        // SAFETY: as above.
+        unsafe { ballot(condition) as u32 }
     }
 
     /// No instruction: the memory accesses of a wave happen in order (LLVM's memory model for gfx942,

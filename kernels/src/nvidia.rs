@@ -21,6 +21,8 @@ unsafe extern "C" {
     fn shfl_bfly(members: u32, word: u32, mask: u32, clamp: u32) -> u32;
     #[link_name = "llvm.nvvm.shfl.sync.idx.i32"]
     fn shfl_idx(members: u32, word: u32, lane: u32, clamp: u32) -> u32;
+    #[link_name = "llvm.nvvm.vote.ballot.sync"]
+    fn vote_ballot(members: u32, condition: bool) -> u32;
     #[link_name = "llvm.nvvm.bar.warp.sync"]
     fn bar_warp_sync(members: u32);
 }
@@ -66,6 +68,12 @@ impl Wave for Warp {
         // After a butterfly all lanes agree already. The shuffle makes that visible to the PTX check: a row
         // program may branch on a sum.
         self.read(word, 0)
+    }
+
+    #[inline(always)]
+    fn votes(self, condition: bool) -> u32 {
+        // SAFETY: as above.
+        unsafe { vote_ballot(ALL, condition) }
     }
 
     #[inline(always)]

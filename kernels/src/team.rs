@@ -2,16 +2,16 @@
 //! because it is one impl of one trait.
 //!
 //! In a warp of 32, each lane holds four columns of a reduction, in a wave of 64 two: lane l has columns l,
-//! l + WIDTH, …. Loads of four (two) elements are issued before the first is used, to keep enough bytes in
-//! flight. Past the end of a row its last element is read again instead of branching: no shuffle is under a
-//! condition on which lanes disagree.
+//! l + WIDTH, …. All loads of a chunk are issued before the first is used, so that a chunk waits for memory
+//! once. Past the end of a row its last element is read again instead of branching: no shuffle is under a
+//! condition on which lanes disagree. Offsets in a row are 32 bits wide, as those of a batch are.
 
 use crate::wave::Wave;
 use core::marker::PhantomData;
 use lockstep_core::num::{self, Arith};
 use lockstep_core::ragged::{Cells, In, Mask, Sink, Span, Stream, flag};
 use lockstep_core::team::fold::{COLUMNS, LANES, PER_LANE};
-use lockstep_core::team::order::{LEAST, ordered, unordered};
+use lockstep_core::team::order::{LEAST, ordered, signed_order, unordered};
 use lockstep_core::team::recur::STILL;
 use lockstep_core::team::scan::map_f64;
 use lockstep_core::team::{
@@ -58,6 +58,35 @@ impl<W: Wave, A: Arith> GpuTeam<W, A> {
         start + q * W::WIDTH + self.0.lane()
     }
 
+    /// Reads this lane's elements of a whole chunk, from `i` on, and their bytes of the mask. Nothing is
+    /// tested here: a test of a byte would wait for it.
+    #[inline(always)]
+    fn read<const J: usize>(i: usize, mask: Mask<'_>, ins: [Stream<'_>; J]) -> Read<J> {
+        let mut read = Read { x: [[0.0; J]; PER_LANE], byte: [1; PER_LANE] };
+        for j in 0..J {
+            match ins[j] {
+                Stream::Array(array) => {
+                    each_column!(Q => { read.x[Q][j] = array.at(i + Q * W::WIDTH); });
+                }
+                Stream::Constant(value) => {
+                    each_column!(Q => { read.x[Q][j] = value; });
+                }
+            }
+        }
+        // Last, because it may be tested where it is read.
+        if let Some(bytes) = mask.bytes() {
+            each_column!(Q => { read.byte[Q] = bytes.at(i + Q * W::WIDTH).into(); });
+        }
+        read
+    }
+
+    /// Moves column 1 of a lane to the place of column 0, and so on around.
+    #[inline(always)]
+    fn rotate<T: Copy>(columns: &mut [T; PER_LANE]) {
+        let [a, b, c, d] = *columns;
+        *columns = if W::WIDTH == LANES { [b, c, d, a] } else { [b, a, c, d] };
+    }
+
     #[inline(always)]
     fn xor64(&self, x: f64, mask: u32) -> f64 {
         let bits = x.to_bits();
@@ -68,16 +97,15 @@ impl<W: Wave, A: Arith> GpuTeam<W, A> {
     /// The fixed fold of [`lockstep_core::team::fold`], for K reductions side by side. Addition commutes, so
     /// every lane ends with the bits of lane 0.
     #[inline(always)]
-    fn fold<const K: usize>(&self, columns: [[f64; PER_LANE]; K]) -> [f64; K] {
+    fn fold<const K: usize>(&self, [a, b, c, d]: [[f64; K]; PER_LANE]) -> [f64; K] {
         let mut sums = [0.0; K];
         for k in 0..K {
-            let columns = columns[k];
             sums[k] = if W::WIDTH == LANES {
-                (columns[0] + columns[1]) + (columns[2] + columns[3])
+                (a[k] + b[k]) + (c[k] + d[k])
             } else {
                 // Lane l < 32 holds columns l and l + 64, lane l + 32 holds l + 32 and l + 96.
-                let low = columns[0] + self.xor64(columns[0], 32);
-                let high = columns[1] + self.xor64(columns[1], 32);
+                let low = a[k] + self.xor64(a[k], 32);
+                let high = b[k] + self.xor64(b[k], 32);
                 low + high
             };
         }
@@ -120,6 +148,64 @@ impl<W: Wave, A: Arith> GpuTeam<W, A> {
     }
 }
 
+/// What a lane has read of a chunk.
+#[derive(Clone, Copy)]
+struct Read<const J: usize> {
+    x: [[f32; J]; PER_LANE],
+    byte: [u32; PER_LANE],
+}
+
+/// What a lane of a sweep has gathered: its columns of K sums, its shares of those that are counts, the
+/// orders of E maxima, the worst alarm.
+struct Own<const K: usize, const E: usize> {
+    columns: [[f64; K]; PER_LANE],
+    counts: [u32; K],
+    maxima: [i32; E],
+    alarm: u32,
+}
+
+impl<const K: usize, const E: usize> Own<K, E> {
+    /// Takes an element of column Q: returns its results, and gathers them if it is `live`.
+    #[inline(always)]
+    fn take<const Q: usize, A: Arith, const J: usize, const M: usize, F: Element<J, M, K, E>>(
+        &mut self,
+        f: &F,
+        x: [f32; J],
+        live: bool,
+    ) -> [f32; M] {
+        let input = |j: usize| x[j];
+        let mut staged = [0.0; 2];
+        let mut worst = 0;
+        if F::STAGES > 0 {
+            (staged[0], worst) = f.stage::<A>(0, staged, input);
+        }
+        if F::STAGES > 1 {
+            let (value, alarm) = f.stage::<A>(1, staged, input);
+            (staged[1], worst) = (value, flag::worse(worst, alarm));
+        }
+        let lane = f.element::<A>(staged, input);
+        // Two loops without branches: LLVM does not unroll a longer one (see `each_column`).
+        let counted = |k: usize| F::COUNTS >> k & 1 == 1;
+        for k in 0..K {
+            // A column is never -0, so adding +0 leaves it unchanged.
+            self.columns[Q][k] += if live & !counted(k) { f64::from(lane.sum[k]) } else { 0.0 };
+        }
+        for k in 0..K {
+            self.counts[k] += u32::from(live & counted(k) & (lane.sum[k] != 0.0));
+        }
+        for e in 0..E {
+            let order = signed_order(lane.max[e]);
+            self.maxima[e] = if live & (order > self.maxima[e]) { order } else { self.maxima[e] };
+        }
+        self.alarm = flag::worse(self.alarm, if live { flag::worse(worst, lane.alarm) } else { 0 });
+        let mut out = lane.out;
+        for m in 0..M {
+            out[m] = if live { out[m] } else { 0.0 };
+        }
+        out
+    }
+}
+
 impl<W: Wave, A: Arith> Team for GpuTeam<W, A> {
     type Arith = A;
     type Slots = f32;
@@ -133,70 +219,101 @@ impl<W: Wave, A: Arith> Team for GpuTeam<W, A> {
         outs: [Sink<'_>; M],
         f: &F,
     ) -> Swept<K, E> {
-        let length = span.len();
-        let mut columns = [[0.0f64; PER_LANE]; K];
-        let mut maxima = [f32::NEG_INFINITY; E];
-        let mut alarm = 0;
-        let mut start = 0;
-        while start < length {
-            let mut x = [[0.0f32; J]; PER_LANE];
-            let mut inside = [false; PER_LANE];
-            let mut live = [false; PER_LANE];
+        let mut own = Own {
+            columns: [[0.0; K]; PER_LANE],
+            counts: [0; K],
+            maxima: [signed_order(f32::NEG_INFINITY); E],
+            alarm: 0,
+        };
+        let (lane, length, mut start) = (self.0.lane(), span.len() as u32, 0);
+        // Whole chunks need no bounds.
+        let chunk = COLUMNS as u32;
+        // A chunk is read while the one before is computed where that is too short to fill the time and needs
+        // few registers. AMD's loads stay where they are written.
+        let ahead = W::WIDTH == LANES && F::STAGES == 0 && K <= 3;
+        let mut read = Read { x: [[0.0; J]; PER_LANE], byte: [1; PER_LANE] };
+        if ahead && length >= chunk {
+            read = Self::read(span.start + lane, mask, ins);
+        }
+        while length - start >= chunk {
+            let i = span.start + start as usize + lane;
+            let coming = if ahead {
+                Self::read(if length - start >= 2 * chunk { i + COLUMNS } else { i }, mask, ins)
+            } else {
+                read = Self::read(i, mask, ins);
+                read
+            };
+            // `ptxas` moves loads to their uses, but not past this.
+            self.0.settle();
             each_column!(Q => {
-                let offset = self.offset(start, Q);
-                inside[Q] = offset < length;
-                let i = span.start + if inside[Q] { offset } else { length - 1 };
-                live[Q] = inside[Q] & mask.at(i);
-                for j in 0..J {
-                    x[Q][j] = ins[j].at(i);
-                }
-            });
-            each_column!(Q => {
-                let input = |j: usize| x[Q][j];
-                let mut staged = [0.0; 2];
-                let mut worst = 0;
-                if F::STAGES > 0 {
-                    (staged[0], worst) = f.stage::<A>(0, staged, input);
-                }
-                if F::STAGES > 1 {
-                    let (value, alarm) = f.stage::<A>(1, staged, input);
-                    (staged[1], worst) = (value, flag::worse(worst, alarm));
-                }
-                let lane = f.element::<A>(staged, input);
-                let i = span.start + self.offset(start, Q);
+                let out = own.take::<Q, A, J, M, F>(f, read.x[Q], read.byte[Q] != 0);
                 for m in 0..M {
-                    if let Some(out) = outs[m] {
-                        let value = if live[Q] { num::canonical(lane.out[m]) } else { 0.0 };
-                        if inside[Q] {
-                            out.put(i, value);
-                        }
+                    if let Some(sink) = outs[m] {
+                        sink.put(i + Q * W::WIDTH, out[m]);
                     }
                 }
-                for k in 0..K {
-                    // A column is never -0, so adding +0 leaves it unchanged.
-                    columns[k][Q] += if live[Q] { f64::from(lane.sum[k]) } else { 0.0 };
-                }
-                for e in 0..E {
-                    let value = if live[Q] { lane.max[e] } else { f32::NEG_INFINITY };
-                    maxima[e] = num::max(maxima[e], value);
-                }
-                alarm = flag::worse(alarm, if live[Q] { flag::worse(worst, lane.alarm) } else { 0 });
             });
-            start += COLUMNS;
+            read = coming;
+            start += chunk;
+        }
+        // One column after the other: the end of a row adds a quarter of a chunk's code.
+        let (mut left, mut turned) = (length - start, 0);
+        while left > 0 {
+            let inside = (lane as u32) < left;
+            let i = span.end - if inside { left as usize - lane } else { 1 };
+            let mut x = [0.0; J];
+            for j in 0..J {
+                x[j] = ins[j].at(i);
+            }
+            let out = own.take::<0, A, J, M, F>(f, x, inside & mask.at(i));
+            for m in 0..M {
+                if let Some(sink) = outs[m]
+                    && inside
+                {
+                    sink.put(i, out[m]);
+                }
+            }
+            Self::rotate(&mut own.columns);
+            turned += 1;
+            left = left.saturating_sub(W::WIDTH as u32);
+        }
+        while turned % (COLUMNS / W::WIDTH) > 0 {
+            Self::rotate(&mut own.columns);
+            turned += 1;
         }
         let mut swept = Swept { sums: [0.0; K], maxima: [f32::NEG_INFINITY; E], alarm: 0 };
-        swept.sums = self.fold(columns);
-        for e in 0..E {
-            swept.maxima[e] = self.combine_max(maxima[e]);
+        swept.alarm = self.combine(own.alarm, flag::worse);
+        if swept.alarm > flag::LIMIT {
+            // Only an element with an alarm writes a NaN (see `Lane::out`).
+            for m in 0..M {
+                if let Some(out) = outs[m] {
+                    let mut offset = lane;
+                    while offset < length as usize {
+                        let i = span.start + offset;
+                        out.put(i, num::canonical(out.get(i)));
+                        offset += W::WIDTH;
+                    }
+                }
+            }
         }
-        swept.alarm = self.combine(alarm, flag::worse);
+        for k in 0..K {
+            if F::COUNTS >> k & 1 == 1 {
+                own.columns[0][k] = f64::from(own.counts[k]);
+            }
+        }
+        swept.sums = self.fold(own.columns);
+        for e in 0..E {
+            let larger = |a: u32, b: u32| if a.cast_signed() > b.cast_signed() { a } else { b };
+            let order = self.combine(own.maxima[e].cast_unsigned(), larger);
+            swept.maxima[e] = num::canonical(unordered(order.cast_signed()));
+        }
         swept
     }
 
     #[inline(always)]
     fn sum<const K: usize>(&self, span: Span, f: impl Fn(usize) -> [f64; K]) -> [f64; K] {
         let length = span.len();
-        let mut columns = [[0.0f64; PER_LANE]; K];
+        let mut columns = [[0.0f64; K]; PER_LANE];
         let mut start = 0;
         while start < length {
             let mut terms = [[0.0f64; K]; PER_LANE];
@@ -208,7 +325,7 @@ impl<W: Wave, A: Arith> Team for GpuTeam<W, A> {
             });
             each_column!(Q => {
                 for k in 0..K {
-                    columns[k][Q] += terms[Q][k];
+                    columns[Q][k] += terms[Q][k];
                 }
             });
             start += COLUMNS;
@@ -257,17 +374,29 @@ impl<W: Wave, A: Arith> Team for GpuTeam<W, A> {
         span.end
     }
 
+    /// Four bytes at a time.
     #[inline(always)]
     fn count(&self, span: Span, mask: Mask<'_>) -> u64 {
         let Some(bytes) = mask.bytes() else { return span.len() as u64 };
-        let (length, mut count, mut start) = (span.len(), 0, 0);
+        let lane = self.0.lane();
+        let (before, words, after) = bytes.words(span);
+        let edge = |part: Span| u32::from(lane < part.len() && bytes.at(part.start + lane) != 0);
+        let mut count = edge(before) + edge(after);
+        let (length, mut start) = (words.len() as u32, 0);
         while start < length {
+            let mut word = [0; PER_LANE];
             each_column!(Q => {
-                let offset = self.offset(start, Q);
-                let i = span.start + if offset < length { offset } else { length - 1 };
-                count += u32::from((offset < length) & (bytes.at(i) != 0));
+                let offset = start + (lane + Q * W::WIDTH) as u32;
+                if offset < length {
+                    word[Q] = words.at(offset as usize);
+                }
             });
-            start += COLUMNS;
+            each_column!(Q => {
+                // The top bit of each byte that is not 0.
+                let bits = ((word[Q] & 0x7f7f_7f7f) + 0x7f7f_7f7f | word[Q]) & 0x8080_8080;
+                count += bits.count_ones();
+            });
+            start += COLUMNS as u32;
         }
         // Fewer than 2³² elements, because offsets are u32.
         u64::from(self.combine(count, |a, b| a + b))
@@ -296,18 +425,20 @@ impl<W: Wave, A: Arith> Team for GpuTeam<W, A> {
         let l = self.0.lane() % LANES;
         let half = (self.0.lane() - l) as u32;
         let own = self.0.lane() < LANES;
-        let element = |j: usize| match direction {
-            Direction::Prefix => span.start + j,
-            Direction::Suffix => span.end - 1 - j,
-        };
-        let length = span.len();
+        let length = span.len() as u32;
         let mut carry = op.identity();
-        let mut start = 0;
-        while start < length {
-            let inside = start + l < length;
+        let mut left = length;
+        while left > 0 {
+            let inside = (l as u32) < left;
+            // Outside, any element.
+            let offset = match direction {
+                Direction::Prefix => (length - left).wrapping_add(l as u32),
+                Direction::Suffix => (left - 1).wrapping_sub(l as u32),
+            };
+            let at = span.start.wrapping_add(offset as usize);
             let mut x = op.identity();
             if inside {
-                x = get(element(start + l));
+                x = get(at);
             }
             let mut step = 1;
             while step < LANES {
@@ -320,9 +451,9 @@ impl<W: Wave, A: Arith> Team for GpuTeam<W, A> {
             x = op.join(carry, x);
             carry = op.map_words(x, |word| self.0.read(word, LANES as u32 - 1));
             if inside & own {
-                put(element(start + l), x);
+                put(at, x);
             }
-            start += LANES;
+            left = left.saturating_sub(LANES as u32);
         }
     }
 
@@ -342,38 +473,31 @@ impl<W: Wave, A: Arith> Team for GpuTeam<W, A> {
         let lower = half + if l > 0 { l - 1 } else { 0 } as u32;
         let last = LANES as u32 - 1;
         let own_half = self.0.lane() < LANES;
-        let length = span.len();
         let (mut carry, mut carried, mut alarm) = (0.0, behind, 0);
-        let mut start = 0;
-        while start < length {
-            let inside = start + l < length;
-            let i = span.end - 1 - if inside { start + l } else { start };
-            let live = inside & mask.at(i);
+        let mut left = span.len() as u32;
+        while left > 0 {
+            let inside = (l as u32) < left;
+            let i = span.start + (left - 1 - if inside { l as u32 } else { 0 }) as usize;
             let mut input = [0.0; J];
             for j in 0..J {
                 input[j] = ins[j].at(i);
             }
+            let byte = mask.bytes().map_or(1, |bytes| bytes.at(i));
+            self.0.settle();
+            let live = inside & (byte != 0);
             let (own, value, flagged) = f.ready::<A>(input);
             alarm = flag::worse(alarm, if live { flagged } else { 0 });
 
-            // One more than the lane of the last live element up to this lane; 0 if there is none in this
-            // block.
-            let mut latest = if live { l as u32 + 1 } else { 0 };
-            let mut step = 1;
-            while step < LANES {
-                let from = half + if l >= step { l - step } else { l } as u32;
-                let before = self.0.read(latest, from);
-                latest = if before > latest { before } else { latest };
-                step *= 2;
-            }
-            let before = self.0.read(latest, lower);
-            let before = if l > 0 { before } else { 0 };
-            let latest = self.0.read(latest, last);
+            // One more than the lane of the last live element before this lane, and of the whole block; 0 if
+            // there is none.
+            let votes = self.0.votes(live);
+            let before = u32::BITS - (votes & ((1 << l) - 1)).leading_zeros();
+            let latest = u32::BITS - votes.leading_zeros();
             let bits = value.to_bits();
-            let found = f32::from_bits(self.0.read(bits, half + if before > 0 { before - 1 } else { 0 }));
+            let found = f32::from_bits(self.0.read(bits, half + before.saturating_sub(1)));
             let next = if before > 0 { found } else { carried };
             let value = if live { value } else { next };
-            let found = f32::from_bits(self.0.read(bits, if latest > 0 { latest - 1 } else { 0 }));
+            let found = f32::from_bits(self.0.read(bits, latest.saturating_sub(1)));
             carried = if latest > 0 { found } else { carried };
 
             let map = f.map(own, value, next);
@@ -398,7 +522,7 @@ impl<W: Wave, A: Arith> Team for GpuTeam<W, A> {
                     }
                 }
             }
-            start += LANES;
+            left = left.saturating_sub(LANES as u32);
         }
         self.combine(alarm, flag::worse)
     }

@@ -14,6 +14,8 @@ pub trait Wave: Copy {
     fn read(self, word: u32, from: u32) -> u32;
     /// Returns `word` of the first lane, as a value that the compiler knows to be uniform.
     fn first(self, word: u32) -> u32;
+    /// Returns the lanes below 32 for which `condition` holds, as bits.
+    fn votes(self, condition: bool) -> u32;
     /// Makes earlier memory writes of all lanes visible to all lanes.
     fn settle(self);
 }

@@ -173,6 +173,8 @@ struct Token {
 }
 
 impl Element<2, 0, TOKEN_SUMS, 2> for Token {
+    const COUNTS: u32 = 0b1111 << sum::EXTREME;
+
     #[inline(always)]
     fn element<A: Arith>(&self, _staged: [f32; 2], input: impl Fn(usize) -> f32) -> Lane<0, TOKEN_SUMS, 2> {
         let (old, rollout) = (input(0), input(1));

@@ -349,6 +349,8 @@ impl<const V: usize> Token<V> {
 }
 
 impl<const V: usize> Element<2, 1, TOKEN_SUMS, 4> for Token<V> {
+    const COUNTS: u32 = 1 << sum::ABOVE | 1 << sum::BELOW | 1 << sum::KEPT;
+
     #[inline(always)]
     fn element<A: Arith>(&self, _staged: [f32; 2], input: impl Fn(usize) -> f32) -> Lane<1, TOKEN_SUMS, 4> {
         let (old, rollout) = (input(0), input(1));

@@ -83,6 +83,9 @@ pub trait Gate: Arg + Copy + core::fmt::Debug {
     /// Whether the gate reads the ratio.
     const RATIO: bool = true;
 
+    /// Whether the gate's [weight](Gated::weight) is always 0 or 1.
+    const SWITCH: bool = false;
+
     /// Whether the gate uses [`stage`](Gate::stage).
     const STAGED: bool = false;
 

@@ -36,6 +36,8 @@ crate::launch_args!(PpoClip { clip_ratio_low, clip_ratio_high, clip_ratio_c });
 impl Gate for PpoClip {
     const POLICY_LOSS: &'static str = "policy_loss_ppo";
 
+    const SWITCH: bool = true;
+
     #[inline(always)]
     fn gate_staged(&self, Sample { ratio, advantage, .. }: Sample, _staged: f32) -> Gated {
         // The formula's max and min become one clamp, with the bounds that can be active for this sign:

@@ -29,6 +29,8 @@ impl Arg for Reinforce {
 impl Gate for Reinforce {
     const POLICY_LOSS: &'static str = "policy_loss_reinforce";
 
+    const SWITCH: bool = true;
+
     const SCORE: bool = true;
 
     const RATIO: bool = false;

@@ -47,6 +47,8 @@ pub fn kl_convex_lambda(step: u64) -> f64 {
 impl Gate for Remix {
     const POLICY_LOSS: &'static str = "policy_loss_remix";
 
+    const SWITCH: bool = true;
+
     const STAGED: bool = true;
 
     const SECOND: bool = true;

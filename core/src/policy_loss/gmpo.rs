@@ -366,6 +366,8 @@ impl<const ANY: bool> Element<4, 0, 3, 0> for Token<ANY> {
 }
 
 impl<const ANY: bool> Element<4, 0, 11, 2> for Token<ANY> {
+    const COUNTS: u32 = 1 << OUTSIDE | 0b111 << 7;
+
     #[inline(always)]
     fn element<A: Arith>(&self, _staged: [f32; 2], input: impl Fn(usize) -> f32) -> Lane<0, 11, 2> {
         let ([term, advantage, log_weight], alarm) = self.terms::<A>(&input);

@@ -148,6 +148,11 @@ impl<G: Gate> PolicyLoss<'_, G> {
         T: Team,
         Token<G, KL, ROWS, WANT>: Element<J, M, K, E>,
     {
+        // The general loops have sums only where losses and metrics are asked for. Tested once, so that a GPU
+        // keeps no answer in registers during the sweep.
+        if ROWS == token::GENERAL && ((K > 0 && self.loss.is_none()) || (K > 1 && self.metrics.is_none())) {
+            return;
+        }
         let (span, mask) = (self.cu_seqlens.span(row), self.loss_mask);
         let tokens = team.count(span, mask);
         let weight = self.weight_from.fill(team, self.weight).of(tokens);
@@ -179,7 +184,10 @@ impl<G: Gate> PolicyLoss<'_, G> {
         if J > SECOND {
             ins[J - 1] = Stream::Array(self.logp_second.unwrap_or(self.logp_old));
         }
-        let swept = team.sweep(span, mask, ins, outs, &token);
+        let mut swept = team.sweep(span, mask, ins, outs, &token);
+        if KL == token::NONE && K > sum::POLICY {
+            swept.sums[sum::POLICY] = swept.sums[sum::LOSS];
+        }
         if team.leads() {
             let rows = self.cu_seqlens.rows();
             // A row has fewer than 2³² tokens: its offsets are u32.

@@ -29,3 +29,6 @@ pub const IN_BAND: usize = 11;
 pub const NEG_LOGP: usize = 12;
 /// Number of statistics.
 pub const SUMS: usize = 13;
+
+/// Those that are numbers of tokens, as bits.
+pub(super) const COUNTS: u32 = 1 << CLIP_HIGH | 1 << CLIP_LOW | 1 << CLIP_DUAL | 1 << GUARDED | 1 << IN_BAND;

@@ -292,6 +292,7 @@ impl<G: Gate, const J: usize, const KL: u8, const ROWS: u8> Element<J, 2, 1, 0> 
 impl<G: Gate, const J: usize, const KL: u8, const ROWS: u8> Element<J, 2, { sum::SUMS }, 2>
     for Token<G, KL, ROWS, METRICS>
 {
+    const COUNTS: u32 = sum::COUNTS | (G::SWITCH as u32) << sum::GATE;
     const STAGES: usize = Self::STAGES;
 
     #[inline(always)]
@@ -308,7 +309,8 @@ impl<G: Gate, const J: usize, const KL: u8, const ROWS: u8> Element<J, 2, { sum:
         let in_band = (ratio >= self.band[0]) & (ratio <= self.band[1]);
         let sum = [
             t.loss,
-            t.policy,
+            // Without a KL term, the row copies the sum of the losses.
+            if KL == NONE { 0.0 } else { t.policy },
             t.kl,
             -t.log_ratio,
             excess,

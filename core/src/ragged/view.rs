@@ -105,6 +105,21 @@ impl<'a, T: Copy> In<'a, T> {
     }
 }
 
+#[allow(unsafe_code)]
+impl<'a> In<'a, u8> {
+    /// The elements of `span` as the bytes before the first aligned word, whole words, and the bytes after
+    /// them; of either bytes there are at most three.
+    #[inline(always)]
+    pub fn words(self, span: Span) -> (Span, In<'a, u32>, Span) {
+        let before = self.first.addr().wrapping_add(span.start).wrapping_neg() % 4;
+        let start = span.start + if before < span.len() { before } else { span.len() };
+        let end = span.end - (span.end - start) % 4;
+        let whole = self.part(Span::new(start, end));
+        let words = In { first: whole.first.cast(), len: whole.len / 4, lifetime: PhantomData };
+        (Span::new(span.start, start), words, Span::new(end, span.end))
+    }
+}
+
 impl<'a> In<'a, u32> {
     /// Views the bit patterns of `values`: token ids as tokenizers store them.
     #[inline(always)]
@@ -297,4 +312,32 @@ pub type Sink<'a> = Option<Cells<'a, f32>>;
 #[inline(always)]
 pub fn sink<'a>(out: &Option<Out<'a, f32>>) -> Sink<'a> {
     out.as_deref().copied()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_and_the_bytes_around_them_are_the_span() {
+        let bytes: [u8; 40] = core::array::from_fn(|i| i as u8);
+        let view = In::new(&bytes);
+        for start in 0..20 {
+            for end in start..40 {
+                let (before, words, after) = view.words(Span::new(start, end));
+                assert!(
+                    before.len() < 4 && after.len() < 4 && (words.is_empty() || words.first.is_aligned())
+                );
+                let mut i = start;
+                let mut same = |byte: u8| {
+                    assert_eq!(usize::from(byte), i, "{start}..{end}");
+                    i += 1;
+                };
+                (before.start..before.end).for_each(|i| same(view.at(i)));
+                (0..words.len()).flat_map(|w| words.at(w).to_ne_bytes()).for_each(&mut same);
+                (after.start..after.end).for_each(|i| same(view.at(i)));
+                assert_eq!(i, end);
+            }
+        }
+    }
 }

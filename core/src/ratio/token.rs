@@ -136,6 +136,8 @@ struct Token {
 }
 
 impl Element<2, 2, { sum::SUMS }, 2> for Token {
+    const COUNTS: u32 = 1 << sum::GUARDED | 1 << sum::IN_BAND;
+
     #[inline(always)]
     fn element<A: Arith>(
         &self,

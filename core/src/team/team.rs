@@ -38,6 +38,9 @@ pub trait Element<const J: usize, const M: usize, const K: usize, const E: usize
     /// several elements only while registers are left.
     fn element<A: Arith>(&self, staged: [f32; 2], input: impl Fn(usize) -> f32) -> Lane<M, K, E>;
 
+    /// The sums whose terms are all 0 or 1, as bits: sum k is bit k. A GPU counts these in integers.
+    const COUNTS: u32 = 0;
+
     /// Number of [`stage`](Element::stage)s before the element: 0, 1 or 2.
     const STAGES: usize = 0;
 
@@ -170,7 +173,7 @@ pub trait Team {
     }
 
     /// Reads `ins` at every live element of `span`, applies `f`, writes its `out` to `outs` (masked elements
-    /// get 0), and reduces the rest.
+    /// get 0), and reduces the rest. A row has fewer than 2³² elements.
     fn sweep<const J: usize, const M: usize, const K: usize, const E: usize, F: Element<J, M, K, E>>(
         &self,
         span: Span,

@@ -49,13 +49,18 @@ pub struct HostWave<'a, const WIDTH: usize> {
     turn: &'a Cell<usize>,
 }
 
-impl<const WIDTH: usize> HostWave<'_, WIDTH> {
-    fn exchange(self, word: u32, from: usize) -> u32 {
+impl<'a, const WIDTH: usize> HostWave<'a, WIDTH> {
+    /// The words of all lanes.
+    fn words(self, word: u32) -> &'a [AtomicU32] {
         let words = &self.exchange.words[self.turn.get()];
         self.turn.set(1 - self.turn.get());
         words[self.lane].store(word, Ordering::Relaxed);
         self.exchange.meet();
-        words[from].load(Ordering::Relaxed)
+        words
+    }
+
+    fn exchange(self, word: u32, from: usize) -> u32 {
+        self.words(word)[from].load(Ordering::Relaxed)
     }
 }
 
@@ -73,6 +78,10 @@ impl<const WIDTH: usize> Wave for HostWave<'_, WIDTH> {
     }
     fn first(self, word: u32) -> u32 {
         self.exchange(word, 0)
+    }
+    fn votes(self, condition: bool) -> u32 {
+        let bit = |lane: usize, word: &AtomicU32| word.load(Ordering::Relaxed) << lane;
+        self.words(condition.into())[..32].iter().enumerate().map(|(lane, word)| bit(lane, word)).sum()
     }
     fn settle(self) {
         self.exchange.meet();

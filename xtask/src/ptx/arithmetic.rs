@@ -74,7 +74,9 @@ fn wrong(instruction: &Instruction) -> Option<&'static str> {
         | "div" | "rem" | "addc" | "subc" | "set" | "slct" => None,
         "bra" | "brx" | "ret" => None,
         "bar" => (suffixes != ["warp", "sync"]).then_some("a barrier beyond the warp"),
-        "shfl" => (suffixes.first() != Some(&"sync")).then_some("a shuffle that does not wait for its lanes"),
+        "shfl" | "vote" => {
+            (suffixes.first() != Some(&"sync")).then_some("a shuffle that does not wait for its lanes")
+        }
         "call" => Some("a call"),
         "trap" | "exit" | "brkpt" => Some("an end that no kernel wants: something panics"),
         _ => Some("not on the list"),

@@ -34,7 +34,7 @@ pub fn check(function: &Function) -> Vec<Fault> {
             if instruction.guard.as_ref().is_some_and(|guard| parted.differing.contains(&guard.register)) {
                 fault("its guard differs between lanes");
             }
-            if (instruction.base() == "shfl" || instruction.opcode == "bar.warp.sync")
+            if (["shfl", "vote"].contains(&instruction.base()) || instruction.opcode == "bar.warp.sync")
                 && instruction.operands.last().is_none_or(|members| members != "-1")
             {
                 fault("not for all lanes of the warp");
@@ -149,6 +149,7 @@ mod tests {
         assert!(caught("	@%p1 SHUFFLE"));
         assert!(!faults("	shfl.sync.bfly.b32 %r9, %r2, 16, 31, 65535;").is_empty());
         assert!(!faults("	shfl.sync.bfly.b32 %r9, %r2, 16, 31, %r2;").is_empty());
+        assert!(!faults("	vote.sync.ballot.b32 %r9, %p1, 65535;").is_empty());
     }
 
     #[test]

@@ -40,12 +40,24 @@ pub struct Op {
     pub waits: bool,
     /// Whether it calls a function: the slow path of a division or a root.
     pub calls: bool,
+    /// Whether it counts the bits of a word.
+    pub counts: bool,
 }
 
 impl Op {
     /// An instruction that neither loads, stores nor jumps.
     pub fn of(line: usize, unit: Unit, names: Vec<u32>) -> Op {
-        Op { line, unit, loads: 0, stores: 0, fills: Vec::new(), names, waits: false, calls: false }
+        Op {
+            line,
+            unit,
+            loads: 0,
+            stores: 0,
+            fills: Vec::new(),
+            names,
+            waits: false,
+            calls: false,
+            counts: false,
+        }
     }
 }
 

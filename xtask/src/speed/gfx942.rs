@@ -21,6 +21,7 @@ fn op(instruction: &Instruction) -> Result<Op> {
     let mut op = Op::of(instruction.line, unit(base), names);
     op.waits = base == "s_waitcnt";
     op.calls = base.starts_with("s_swappc");
+    op.counts = base == "v_bcnt_u32_b32";
     if let Some(width) = base.strip_prefix("global_load_") {
         op.loads = bytes(width)?;
         op.fills = instruction.writes();

@@ -3,8 +3,8 @@
 //!
 //! A kernel's cost is that of its **hot loop**: of the innermost loops, the one that stores (else the one
 //! that loads) with the most instructions. How many elements a trip has follows from the bytes that it loads
-//! and stores; both must give the same number. A pass over the mask alone, which counts its elements before,
-//! is added.
+//! and stores; both must give the same number. A pass over the mask alone, which counts its elements before
+//! (byte by byte, or the bits of words), is added.
 
 pub mod code;
 mod flow;
@@ -79,8 +79,9 @@ pub fn measure(code: &Code, op: &str, width: u32) -> Result<Side> {
         paths.iter().filter(|path| path.iter().any(|&at| code.ops[at].loads + code.ops[at].stores > 0));
     let trips: Vec<(Trip, bool)> = reading
         .map(|path| {
-            let bytes = path.iter().all(|&at| code.ops[at].loads <= 1 && code.ops[at].stores == 0);
-            (code.trip(path), bytes)
+            let ops = || path.iter().map(|&at| &code.ops[at]);
+            let bytes = ops().all(|op| op.loads <= 1) || ops().any(|op| op.counts);
+            (code.trip(path), bytes && ops().all(|op| op.stores == 0))
         })
         .collect();
     let hot = trips.iter().max_by_key(|(trip, _)| (trip.stores > 0, trip.instructions));

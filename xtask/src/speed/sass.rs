@@ -100,6 +100,7 @@ impl<'a> Line<'a> {
             }
             "STG" | "ST" => op.stores = self.bytes(),
             "CALL" => op.calls = true,
+            "POPC" => op.counts = true,
             _ => {}
         }
         Ok(op)
@@ -192,7 +193,7 @@ fn unit(base: &str) -> Result<Unit> {
     Ok(match base {
         "IADD3" | "VIADD" | "VIADDMNMX" | "VIMNMX" | "VIMNMX3" | "ISETP" | "FSETP" | "FSET" | "FSEL"
         | "SEL" | "FMNMX" | "LOP3" | "PLOP3" | "SHF" | "LEA" | "PRMT" | "MOV" | "P2R" | "R2P" | "SGXT"
-        | "CS2R" | "I2FP" => Unit::Alu,
+        | "CS2R" | "I2FP" | "VOTE" => Unit::Alu,
         "FADD" | "FMUL" | "FFMA" | "IMAD" | "HFMA2" => Unit::Single,
         "DADD" | "DMUL" | "DFMA" | "DSETP" => Unit::Double,
         "F2F" | "F2I" | "I2F" | "MUFU" | "FCHK" | "POPC" | "FLO" | "BREV" => Unit::Quarter,

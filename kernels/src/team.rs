@@ -393,7 +393,7 @@ impl<W: Wave, A: Arith> Team for GpuTeam<W, A> {
             });
             each_column!(Q => {
                 // The top bit of each byte that is not 0.
-                let bits = ((word[Q] & 0x7f7f_7f7f) + 0x7f7f_7f7f | word[Q]) & 0x8080_8080;
+                let bits = (((word[Q] & 0x7f7f_7f7f) + 0x7f7f_7f7f) | word[Q]) & 0x8080_8080;
                 count += bits.count_ones();
             });
             start += COLUMNS as u32;

@@ -71,16 +71,29 @@ fn a_kernel_too_few_or_too_many_is_seen() {
 #[test]
 fn a_shuffle_beside_any_store_is_seen() {
     // A store is where lanes have diverged: either one lane writes, or each writes its own element. All lanes
-    // store together only in the loop over whole chunks, and each of its stores has one at the row's end.
+    // store together only in a loop over whole chunks, where each stores its four columns.
     let text = committed().ptx;
     let shuffle = "	shfl.sync.bfly.b32 	%r1, %r1, 16, 31, -1;";
-    let stores = count(&text, "st.global");
     let bad = planted(&text, shuffle, |line| line.contains("st.global"));
     let faults = ptx::check(&ptx::parse(&bad).expect("PTX"));
     let parted = faults.iter().filter(|fault| fault.what.contains("lanes have parted"));
-    assert!(stores >= 200);
-    let together = stores.saturating_sub(parted.count());
-    assert!(5 * together <= stores, "{together} of {stores} stores are made by all lanes");
+    let parted: BTreeSet<usize> = parted.map(|fault| fault.line).collect();
+    assert!(count(&text, "st.global") >= 200);
+    let (mut entry, mut chunks, mut seen, mut together) = ("", false, 0, 0);
+    for (i, line) in bad.lines().chain([".visible .entry end("]).enumerate() {
+        if line.contains(".entry ") {
+            assert_eq!(together % 4, 0, "{entry}: {together} stores by all lanes");
+            assert!(
+                together == 0 || (chunks && 4 * seen >= together),
+                "{entry}: {together} by all, {seen} seen"
+            );
+            (entry, chunks, seen, together) = (line, false, 0, 0);
+        }
+        chunks |= line.contains("bar.warp.sync");
+        if line == shuffle {
+            *(if parted.contains(&(i + 1)) { &mut seen } else { &mut together }) += 1;
+        }
+    }
     assert_eq!(named(&faults).len(), entries().len());
 }
 

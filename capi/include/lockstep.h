@@ -465,6 +465,7 @@ size_t ls_plan_host_stages(const struct ls_plan *plan, struct ls_host_stage *out
 // Enqueues the plan on a stream (`CUstream`, `cudaStream_t` or `hipStream_t`; null: the default stream; a
 // CPU ignores it and runs at once). Columns, credit and workspace are in device memory. Unless
 // `ls_plan_host_stages` lists any, the call neither allocates, copies nor waits, so a graph can capture it.
+// A plan's first call on a device loads its kernels, which must have happened before a capture.
 // Pass `credit` for a plan of the loss alone, else null.
 // This call checks lengths against the plan's; `ls_plan_alarms` reports bad values. Offsets are trusted:
 // `ls_plan_run` checks them.
@@ -1010,6 +1011,7 @@ size_t ls_plan_host_stages(const struct ls_plan *plan, struct ls_host_stage *out
 // Enqueues the plan on a stream (`CUstream`, `cudaStream_t` or `hipStream_t`; null: the default stream; a
 // CPU ignores it and runs at once). Columns, credit and workspace are in device memory. Unless
 // `ls_plan_host_stages` lists any, the call neither allocates, copies nor waits, so a graph can capture it.
+// A plan's first call on a device loads its kernels, which must have happened before a capture.
 // Pass `credit` for a plan of the loss alone, else null.
 // This call checks lengths against the plan's; `ls_plan_alarms` reports bad values. Offsets are trusted:
 // `ls_plan_run` checks them.

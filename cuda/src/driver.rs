@@ -158,8 +158,10 @@ unsafe impl lockstep_gpu::Driver for Driver {
         _ = call!(self.cuCtxPopCurrent_v2(&mut context));
     }
 
-    fn load(&self) -> Result<Handle, Refusal> {
-        let (image, mut log, mut module) = (module::image(), vec![0u8; 16 * 1024], null_mut());
+    const ONE_MODULE: bool = false;
+
+    fn load(&self, entry: &str) -> Result<Handle, Refusal> {
+        let (image, mut log, mut module) = (module::image(entry), vec![0u8; 16 * 1024], null_mut());
         let mut options = [JIT_ERROR_LOG, JIT_ERROR_LOG_BYTES];
         let mut values = [log.as_mut_ptr().cast(), std::ptr::without_provenance_mut(log.len() - 1)];
         call!(self.cuModuleLoadDataEx(

@@ -73,7 +73,8 @@ static INSTALLED: Installed<Driver> = Installed::new("CUDA", Driver::load);
 
 /// Opens device `ordinal` of this machine.
 ///
-/// The first call loads its kernels, and later calls share them. Errors with [`Error::NoDriver`],
+/// An op's kernels are loaded by its first launch ([`Gpu::load`](lockstep_gpu::Gpu::load)), which later calls
+/// share. Errors with [`Error::NoDriver`],
 /// [`Error::NoDevice`], [`Error::NoSuchDevice`], [`Error::Unsupported`], [`Error::DriverTooOld`] or
 /// [`Error::Module`]; never panics.
 pub fn open(ordinal: usize) -> Result<Gpu, Error> {

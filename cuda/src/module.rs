@@ -12,10 +12,20 @@ pub(crate) fn supports(arch: &str) -> Result<(), &'static str> {
     number.filter(|number: &u32| *number >= 80).map(|_| ()).ok_or(NEEDED)
 }
 
-/// Returns the PTX with the NUL terminator that the driver expects.
-pub(crate) fn image() -> Vec<u8> {
-    [PTX.as_bytes(), &[0]].concat()
+/// Returns the PTX of an entry point, with the NUL terminator that the driver expects; the header alone if
+/// there is no such entry point. The driver compiles what it is given: seconds for all of them.
+pub(crate) fn image(entry: &str) -> Vec<u8> {
+    let mut parts = PTX.split(START);
+    let header = parts.next().unwrap_or_default();
+    match parts.find(|part| part.lines().next() == Some(entry)) {
+        Some(part) => [header, START, part, "\0"].concat().into_bytes(),
+        None => [header, "\0"].concat().into_bytes(),
+    }
 }
+
+/// What LLVM writes in front of an entry point, and then its name. Nothing in the PTX is outside of an entry
+/// point but the header.
+const START: &str = "\t// .globl\t";
 
 /// Returns the CUDA version that a driver needs to read the embedded PTX.
 pub(crate) fn needed() -> Result<Version, Error> {
@@ -44,6 +54,7 @@ fn cuda_for_ptx(ptx: &str) -> Option<Version> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use lockstep_core::op::OPS;
 
     #[test]
     fn the_version_line_says_which_driver_is_needed() {
@@ -56,6 +67,21 @@ mod tests {
         assert_eq!(needs(".version 9.1"), Some(Version::new(13, 1)));
         assert_eq!(needs(""), None);
         assert_eq!(needs(".version x"), None);
+    }
+
+    #[test]
+    fn the_images_of_all_entry_points_are_the_whole_file() {
+        let header = PTX.split(START).next().expect("a header");
+        assert!(header.contains(".version") && header.contains(".address_size"));
+        let mut bytes = header.len();
+        for entry in OPS.iter().flat_map(|op| op.entries) {
+            let image = String::from_utf8(image(entry)).expect("ASCII");
+            let body = image.strip_prefix(header).and_then(|rest| rest.strip_suffix('\0')).expect(entry);
+            assert!(body.matches(".entry ").count() == 1 && body.contains(&format!(".entry {entry}(")));
+            bytes += body.len();
+        }
+        assert_eq!(bytes, PTX.len());
+        assert_eq!(image("no_such_entry"), [header.as_bytes(), &[0]].concat());
     }
 
     #[test]

@@ -3,6 +3,7 @@
 use crate::gpu::Context;
 use crate::staged::Host;
 use crate::{Direction, Driver, Error, Gpu, Handle, Pinned, Stream};
+use lockstep_core::num::{Bf16, F16};
 use lockstep_core::ragged::{In, Out};
 use std::fmt;
 use std::marker::PhantomData;
@@ -16,12 +17,12 @@ use std::sync::Arc;
 pub unsafe trait Plain: Copy + Send + Sync + 'static {}
 macro_rules! plain {
     ($($number:ty),*) => {$(
-        // SAFETY: a primitive number.
+        // SAFETY: a number, whose bits are all valid.
         #[allow(unsafe_code)]
         unsafe impl Plain for $number {}
     )*};
 }
-plain!(u8, i8, u16, i16, u32, i32, u64, i64, f32, f64);
+plain!(u8, i8, u16, i16, u32, i32, u64, i64, f32, f64, Bf16, F16);
 
 /// An array in device memory. Freed when dropped.
 pub struct Buffer<T: Plain, D: Driver> {

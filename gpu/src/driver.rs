@@ -142,8 +142,11 @@ pub unsafe trait Driver: Send + Sync + 'static {
     /// `previous` came from [`enter`](Driver::enter) on this thread, and every later `enter` has been left.
     unsafe fn leave(&self, previous: Handle);
 
-    /// Loads the built kernels.
-    fn load(&self) -> Result<Handle, Refusal>;
+    /// Whether one module holds every entry point. If not, each has its own: the driver compiles what it
+    /// loads.
+    const ONE_MODULE: bool;
+    /// Loads a module with an entry point.
+    fn load(&self, entry: &str) -> Result<Handle, Refusal>;
     /// # Safety
     /// Nothing that belongs to the module is used afterwards.
     unsafe fn unload(&self, module: Handle);

@@ -2,6 +2,7 @@
 
 use crate::staged::Arena;
 use crate::{DeviceInfo, Driver, Error, Fault, Geometry, Handle, Kind, Refusal, Shape, Stopwatch};
+use lockstep_core::check::CheckOffsets;
 use lockstep_core::op::{Kernel, OPS};
 use std::ffi::CString;
 use std::fmt;
@@ -64,6 +65,21 @@ impl<D: Driver> Gpu<D> {
         current.driver().memory().map_err(|fault| self.context.fault(fault))
     }
 
+    /// Loads the kernels of these ops, by name, as the first launch of each would. A stream that is being
+    /// captured must find them loaded: the driver refuses to load a module then.
+    ///
+    /// Errors: [`Error::MissingEntry`] if no op has that name; [`Error::Module`] if the driver refuses the
+    /// kernels.
+    pub fn load(&self, ops: &[&str]) -> Result<(), Error> {
+        let current = self.context.enter()?;
+        for name in ops {
+            let op = position(name)?;
+            (0..OPS[op].entries.len())
+                .try_for_each(|variant| self.context.find(&current, op, variant).map(drop))?;
+        }
+        Ok(())
+    }
+
     /// Returns the error that lost the context, if one did. The device is unusable from then on.
     pub fn lost(&self) -> Option<Error> {
         self.context.lost().cloned()
@@ -90,9 +106,9 @@ pub(crate) struct Context<D: Driver> {
     pub(crate) info: DeviceInfo,
     pub(crate) shape: Shape,
     pub(crate) handle: Handle,
-    module: Handle,
-    /// By op in table order, then by variant.
-    entries: Vec<Vec<Entry>>,
+    modules: Mutex<Vec<Handle>>,
+    /// By op in table order, then by variant, once it is loaded.
+    entries: Vec<Vec<OnceLock<Entry>>>,
     pub(crate) arenas: Mutex<Vec<Arena>>,
     lost: OnceLock<Error>,
 }
@@ -105,54 +121,66 @@ impl<D: Driver> fmt::Debug for Context<D> {
 
 #[allow(unsafe_code)]
 impl<D: Driver> Context<D> {
-    /// Attaches to the device and loads the kernels.
+    /// Attaches to the device and loads one kernel, so that a driver that cannot read them is found here.
     pub(crate) fn open(driver: Arc<D>, info: DeviceInfo) -> Result<Self, Error> {
         let handle = driver.attach(info.ordinal).map_err(error)?;
         // From here on, dropping the context releases everything.
-        let mut context = Context {
+        let context = Context {
             shape: driver.shape(),
             driver,
             info,
             handle,
-            module: Handle::NULL,
-            entries: Vec::new(),
+            modules: Mutex::default(),
+            entries: OPS.iter().map(|op| op.entries.iter().map(|_| OnceLock::new()).collect()).collect(),
             arenas: Mutex::new(Vec::new()),
             lost: OnceLock::new(),
         };
         let current = context.enter()?;
-        let module = current.driver().load().map_err(|Refusal { fault, log }| match fault.kind {
-            Kind::Sticky => error(fault),
-            _ => Error::Module { fault, log },
-        })?;
-        let entries = context.find(module);
+        context.find(&current, position(CheckOffsets::NAME)?, 0)?;
         drop(current);
-        context.module = module;
-        context.entries = entries?;
         Ok(context)
     }
 
-    fn find(&self, module: Handle) -> Result<Vec<Vec<Entry>>, Error> {
-        let threads = self.shape.lanes * self.shape.teams_per_block;
-        let entry = |name: &'static str| {
-            let missing = |because: String| Error::MissingEntry { entry: name.to_owned(), because };
-            let symbol = CString::new(name).map_err(|nul| missing(nul.to_string()))?;
-            // SAFETY: the module was just loaded.
-            let function = unsafe { self.driver.function(module, &symbol) }
-                .map_err(|fault| missing(fault.to_string()))?;
-            // SAFETY: as above.
-            let blocks = unsafe { self.driver.resident_blocks(function, threads) }.map_err(error)?;
-            Ok(Entry { name, function, resident: blocks * self.info.units })
+    /// Returns the entry point of a variant of an op, loaded if it is not yet.
+    fn find(&self, current: &Current<'_, D>, op: usize, variant: usize) -> Result<Entry, Error> {
+        let missing = |entry: &str, because: String| Error::MissingEntry { entry: entry.to_owned(), because };
+        let Some(place) = self.entries[op].get(variant) else {
+            let entry = format!("{} (variant {variant})", OPS[op].name);
+            return Err(missing(&entry, "core's table of ops lacks it".to_owned()));
         };
-        OPS.iter().map(|op| op.entries.iter().map(|name| entry(name)).collect()).collect()
+        if let Some(entry) = place.get() {
+            return Ok(*entry);
+        }
+        let name = OPS[op].entries[variant];
+        let mut modules = self.modules.lock().unwrap_or_else(PoisonError::into_inner);
+        let module = match modules.first() {
+            Some(module) if D::ONE_MODULE => *module,
+            _ => {
+                let refused = |Refusal { fault, log }| match fault.kind {
+                    Kind::Sticky => self.fault(fault),
+                    _ => Error::Module { fault, log },
+                };
+                let module = current.driver().load(name).map_err(refused)?;
+                modules.push(module);
+                module
+            }
+        };
+        let symbol = CString::new(name).map_err(|nul| missing(name, nul.to_string()))?;
+        // SAFETY: a loaded module.
+        let function = unsafe { self.driver.function(module, &symbol) }
+            .map_err(|fault| missing(name, fault.to_string()))?;
+        let threads = self.shape.lanes * self.shape.teams_per_block;
+        // SAFETY: as above.
+        let blocks =
+            unsafe { self.driver.resident_blocks(function, threads) }.map_err(|fault| self.fault(fault))?;
+        let found = Entry { name, function, resident: blocks * self.info.units };
+        // Another thread may have been first: its module has the same function.
+        Ok(*place.get_or_init(|| found))
     }
 
     /// Returns the entry point for a kernel.
-    pub(crate) fn entry<K: Kernel>(&self, kernel: &K) -> Result<Entry, Error> {
-        let op = OPS.iter().position(|op| op.name == K::NAME);
-        op.and_then(|op| self.entries[op].get(kernel.variant()).copied()).ok_or_else(|| Error::MissingEntry {
-            entry: format!("{} (variant {})", K::NAME, kernel.variant()),
-            because: "it is not in core's table of ops".to_owned(),
-        })
+    pub(crate) fn entry<K: Kernel>(&self, current: &Current<'_, D>, kernel: &K) -> Result<Entry, Error> {
+        self.find(current, position(K::NAME)?, kernel.variant())
     }
 
     /// Makes the context current until the guard is dropped. Fails at once if the context is lost.
@@ -194,6 +222,14 @@ impl<D: Driver> Context<D> {
     }
 }
 
+/// Returns the position of an op in the table.
+fn position(name: &str) -> Result<usize, Error> {
+    OPS.iter().position(|op| op.name == name).ok_or_else(|| Error::MissingEntry {
+        entry: name.to_owned(),
+        because: "it is not in core's table of ops".to_owned(),
+    })
+}
+
 /// Converts a fault that has no more specific error.
 fn error(fault: Fault) -> Error {
     match fault.kind {
@@ -208,12 +244,13 @@ impl<D: Driver> Drop for Context<D> {
         if let Ok(current) = self.force() {
             let arenas = std::mem::take(&mut *self.arenas.lock().unwrap_or_else(PoisonError::into_inner));
             arenas.into_iter().for_each(|arena| arena.free(&current));
-            if self.module != Handle::NULL {
+            let modules = std::mem::take(&mut *self.modules.lock().unwrap_or_else(PoisonError::into_inner));
+            for module in modules {
                 // SAFETY: functions of the module are reached through this context only, which is being
                 // dropped.
                 #[allow(unsafe_code)]
                 unsafe {
-                    current.driver().unload(self.module)
+                    current.driver().unload(module)
                 };
             }
         }

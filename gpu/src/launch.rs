@@ -9,8 +9,9 @@ impl<D: Driver> Gpu<D> {
     /// Launches an op on `stream`; the views of `kernel` hold device addresses.
     ///
     /// Nothing is allocated, copied or waited for: on return the op is queued in the stream, and its
-    /// arguments have been copied out of `kernel`. A kernel without rows launches nothing. A stream that is
-    /// being captured into a graph captures the launch.
+    /// arguments have been copied out of `kernel`. A kernel without rows launches nothing. The first launch
+    /// of an op loads its kernel. A stream that is being captured into a graph captures the launch: launch
+    /// once before that, or [`load`](Gpu::load) the op.
     ///
     /// # Safety
     /// Until the stream has run the op:
@@ -26,7 +27,7 @@ impl<D: Driver> Gpu<D> {
         }
         let current = self.context.enter()?;
         stream.must_be_of(&self.context)?;
-        let entry = self.context.entry(kernel)?;
+        let entry = self.context.entry(&current, kernel)?;
         let mut parameters = Parameters::of(kernel);
         if self.verify {
             self.verify(K::NAME, &current, &parameters)?;

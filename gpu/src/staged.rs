@@ -114,22 +114,25 @@ impl<D: Driver> Gpu<D> {
         kernel.check_bounds()?;
         match kernel.rows() {
             0 => Ok(()),
-            rows => self.run_staged(self.context.entry(kernel), rows, Parameters::of(kernel)),
+            rows => {
+                let current = self.context.enter()?;
+                let entry = self.context.entry(&current, kernel)?;
+                self.run_staged(&current, entry, rows, Parameters::of(kernel))
+            }
         }
     }
 
     /// The part of `run` that does not depend on the op's type.
     fn run_staged(
         &self,
-        entry: Result<Entry, Error>,
+        current: &Current<'_, D>,
+        entry: Entry,
         rows: usize,
         mut parameters: Parameters,
     ) -> Result<(), Error> {
         let context = &*self.context;
-        let current = context.enter()?;
-        let entry = entry?;
         let layout = Layout::of(&parameters);
-        let arena = context.take(&current, layout.end, true)?;
+        let arena = context.take(current, layout.end, true)?;
         let result = (|| {
             let host = parameters.clone();
             for (array, offset) in parameters.arrays_mut().iter_mut().zip(layout.offsets) {
@@ -151,8 +154,8 @@ impl<D: Driver> Gpu<D> {
             copy(arena.memory, arena.pinned, layout.end, Direction::Upload)?;
             // SAFETY: all arrays are in the arena, with the lengths that the views state.
             unsafe {
-                self.enqueue(&current, entry, rows, &mut parameters, stream)?;
-                self.measure(&current, entry, rows, &mut parameters, stream)?;
+                self.enqueue(current, entry, rows, &mut parameters, stream)?;
+                self.measure(current, entry, rows, &mut parameters, stream)?;
             }
             let outputs = |memory| Arena::at(memory, layout.outputs);
             let bytes = layout.end - layout.outputs;
@@ -168,7 +171,7 @@ impl<D: Driver> Gpu<D> {
             }
             Ok(())
         })();
-        context.settle(&current, arena, None, &result);
+        context.settle(current, arena, None, &result);
         result
     }
 

@@ -200,10 +200,37 @@ fn kernels_that_the_driver_refuses() {
     platform.driver().inject("load", 0, 218, Kind::Call);
     let Err(Error::Module { fault, log }) = platform.open(0) else { panic!("it was refused") };
     assert_eq!((fault.code, &log[..]), (218, "line 1: as you asked"));
-    platform.driver().inject("function", 3, 500, Kind::Call);
+    platform.driver().inject("function", 0, 500, Kind::Call);
     let Err(Error::MissingEntry { entry, because }) = platform.open(0) else { panic!("it lacks one") };
-    let fourth = OPS.iter().flat_map(|op| op.entries).nth(3).copied();
-    assert_eq!((Some(&entry[..]), &because[..]), (fourth, "function returned HOST_ERROR_500 (500)"));
+    assert_eq!((&entry[..], &because[..]), ("check_offsets", "function returned HOST_ERROR_500 (500)"));
+    assert_eq!(platform.driver().live(), Live::default());
+}
+
+/// The first launch of an op loads its kernels and no others; a failure is the call's and leaves the device.
+#[test]
+fn kernels_are_loaded_when_they_are_first_used() {
+    let platform = host(Settings::warps(1));
+    let gpu = platform.open(0).unwrap();
+    let loaded = || platform.driver().calls("load");
+    assert_eq!(loaded(), 1, "to find out whether the driver reads them");
+    platform.driver().inject("load", 0, 218, Kind::Call);
+    assert!(matches!(run(&gpu), Err(Error::Module { .. })));
+    platform.driver().inject("function", 0, 500, Kind::Call);
+    let error = run(&gpu).unwrap_err();
+    assert!(matches!(&error, Error::MissingEntry { entry, .. } if entry == "row_scan"), "{error}");
+    assert!(gpu.lost().is_none());
+    let before = loaded();
+    run(&gpu).unwrap();
+    run(&gpu).unwrap();
+    assert_eq!(loaded(), before + 1);
+    gpu.load(&["row_scan", "gae", "gae"]).unwrap();
+    assert_eq!(loaded(), before + 2);
+    let unknown = gpu.load(&["gae", "no_such_op"]).unwrap_err().to_string();
+    assert!(unknown.contains("no_such_op"), "{unknown}");
+    gpu.load(&OPS.iter().map(|op| op.name).collect::<Vec<_>>()).unwrap();
+    let functions = OPS.iter().map(|op| op.entries.len()).sum::<usize>();
+    assert!(platform.driver().calls("function") > functions);
+    drop(gpu);
     assert_eq!(platform.driver().live(), Live::default());
 }
 

@@ -159,6 +159,19 @@ impl Device {
         }
     }
 
+    /// Loads the GPU kernels of these ops, by name; nothing on a CPU. The first launch of an op loads them
+    /// otherwise, which a stream that is being captured does not allow.
+    ///
+    /// Errors: no op has that name; the driver refuses the kernels.
+    pub fn load(&self, ops: &[&str]) -> Result<(), Error> {
+        match &self.kind {
+            Kind::Cpu(_) => {}
+            Kind::Cuda(gpu) => gpu.load(ops)?,
+            Kind::Rocm(gpu) => gpu.load(ops)?,
+        }
+        Ok(())
+    }
+
     /// Runs every row of an op over host memory. On a GPU, inputs are copied to the device and outputs back.
     ///
     /// Errors: an array whose length does not match the rows or an index out of bounds, with the array's

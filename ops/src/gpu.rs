@@ -88,6 +88,10 @@ mod absent {
             match self.0 {}
         }
 
+        pub(crate) fn load(&self, _: &[&str]) -> Result<(), Error> {
+            match self.0 {}
+        }
+
         pub(crate) fn stream(&self) -> Result<Nothing, Error> {
             match self.0 {}
         }

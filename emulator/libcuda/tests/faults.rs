@@ -85,8 +85,8 @@ fn kernels_that_the_driver_refuses() {
 
 #[test]
 fn an_entry_point_that_is_missing() {
-    LIBRARY.run("an_entry_point_that_is_missing", "lacks=gae", |controls| {
-        common::missing_entry(&CUDA, controls, "gae");
+    LIBRARY.run("an_entry_point_that_is_missing", "lacks=check_offsets", |controls| {
+        common::missing_entry(&CUDA, controls, "check_offsets");
     });
 }
 

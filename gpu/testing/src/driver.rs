@@ -87,7 +87,9 @@ unsafe impl Driver for HostDriver {
         CURRENT.with_borrow_mut(Vec::pop);
     }
 
-    fn load(&self) -> Result<Handle, Refusal> {
+    const ONE_MODULE: bool = false;
+
+    fn load(&self, _entry: &str) -> Result<Handle, Refusal> {
         let refuse = |fault| Refusal { fault, log: "line 1: as you asked".to_owned() };
         let context = self.call_within("load").map_err(refuse)?;
         let mut state = self.state();

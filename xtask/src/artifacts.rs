@@ -166,7 +166,8 @@ struct Nvidia {
 
 fn nvidia(tools: &Toolchain, root: &Path, target: &Path, scratch: &Path) -> Result<Nvidia> {
     let built = PTX.build(tools, root, target)?;
-    let ptx = std::fs::read_to_string(&built.path)?;
+    let ptx = resources::limited(&std::fs::read_to_string(&built.path)?)?;
+    std::fs::write(&built.path, &ptx)?;
     let [a, b, c] = std::thread::scope(|scope| {
         let assemble = |processor| resources::assemble(&tools.ptxas, &built.path, processor, scratch);
         PROCESSORS.map(|processor| scope.spawn(move || assemble(processor))).map(joined)

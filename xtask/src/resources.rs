@@ -13,6 +13,39 @@ use std::process::Command;
 /// NVIDIA processors that the PTX is assembled for.
 pub const PROCESSORS: [&str; 3] = ["sm_80", "sm_90", "sm_100"];
 
+/// Entry points that `ptxas` is asked to fit into this many registers (`.maxnreg`), which one more block of 8
+/// warps needs: those that it can fit without a spill on all of [`PROCESSORS`]. It is a hint for speed; the
+/// instructions of the PTX stay the same.
+const MOST: &[(&str, u32)] = &[
+    ("discounted_return", 32),
+    ("logits_statistics", 48),
+    ("normalize_weights", 32),
+    ("policy_loss_dppo_kl_any", 64),
+    ("policy_loss_dppo_kl_kl", 80),
+    ("policy_loss_ppo_metrics", 128),
+    ("policy_loss_reinforce_metrics", 128),
+    ("policy_loss_sapo_any", 64),
+    ("policy_loss_sapo_kl", 80),
+    ("policy_loss_sapo_loss", 80),
+    ("policy_loss_trust_region", 64),
+    ("policy_loss_trust_region_any", 80),
+    ("rollout_correction_differences", 128),
+    ("selection_key", 32),
+    ("step_return", 32),
+    ("whiten", 64),
+];
+
+/// PTX with a limit of registers for some entry points. Errors: one of them is not there.
+pub fn limited(ptx: &str) -> Result<String> {
+    let mut limited = ptx.to_owned();
+    for (entry, most) in MOST {
+        let start = limited.find(&format!(".entry {entry}(")).with_context(|| format!("no entry {entry}"))?;
+        let body = limited[start..].find("\n{").with_context(|| format!("{entry} without a body"))?;
+        limited.insert_str(start + body, &format!("\n.maxnreg {most}"));
+    }
+    Ok(limited)
+}
+
 /// What `ptxas` reports for a kernel.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Assembled {

@@ -40,11 +40,11 @@ pub fn run(root: &Path) -> Result<()> {
         module.env("CARGO_TARGET_WASM32_UNKNOWN_UNKNOWN_LINKER", linker);
     }
     finished(&mut module)?;
-    // With the features of a workspace's test: its crates are compiled once.
+    // The whole workspace and an example, so that its crates have the features of its tests and are compiled
+    // once.
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-    let program = ["--test", "pages", "--example", "embedded"];
-    let built = ["test", "--release", "--quiet", "--workspace", "--no-run"];
-    finished(Command::new(cargo).current_dir(root).args(built).args(program))?;
+    let built = ["build", "--release", "--quiet", "--workspace", "--bin", "site", "--example", "embedded"];
+    finished(Command::new(cargo).current_dir(root).args(built))?;
     let launches = build.join("launches.bin");
     finished(Command::new(target.join("release/examples/embedded")).arg(&launches))?;
     finished(

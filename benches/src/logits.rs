@@ -3,16 +3,19 @@
 
 use crate::Inputs;
 use crate::ops::{Bench, bits};
-use lockstep::Batch;
 use lockstep::core::logits::kl::Direction;
+use lockstep::core::logits::{LogitsGradient, LogitsStatistics};
+use lockstep::core::num::{Bf16, F16, Storage};
 use lockstep::ops::kl_importance::{ThreePolicies, kl_importance};
 use lockstep::ops::logits::{
     Logits, TwoRows, draw_tokens, logits_gradient, logits_kl, logits_statistics, otr_exact, otr_sampled,
 };
 use lockstep::ops::value_loss::{ValueInput, value_loss};
+use lockstep::{Batch, Compiled};
 use lockstep_core::aggregate::{PerRow, Weight};
 use lockstep_core::kl::Kl;
 use lockstep_core::ratio::Guard;
+use std::rc::Rc;
 
 pub(crate) fn benches<'a>(inputs: &'a Inputs, batch: Batch<'a>) -> Vec<Bench<'a>> {
     let weight = Weight { per_row: PerRow::One, denominator: batch.tokens() as f64, scale: 1.0 };
@@ -42,14 +45,22 @@ pub(crate) fn benches<'a>(inputs: &'a Inputs, batch: Batch<'a>) -> Vec<Bench<'a>
             Ok(bits(&logits_statistics(device, &rows, 1.0, moments)?.logp))
         }));
     }
-    let (of_gradient, of_otr, of_draws, of_sampled) =
-        (labels.clone(), labels.clone(), labels.clone(), labels);
-    list.push(Bench::new("logits_statistics, logits_gradient", 12.0 * share, move |device| {
-        let rows = Logits { logits: z, labels: &of_gradient, loss_mask: None };
-        let statistics = logits_statistics(device, &rows, 1.0, true)?;
-        let coef = vec![-0.5; tokens];
-        Ok(bits(&logits_gradient(device, &rows, &statistics, &coef, Some(&coef))?))
-    }));
+    in_format::<f32>(&mut list, z, &labels, share, ["", "logits_statistics, logits_gradient"]);
+    in_format::<Bf16>(
+        &mut list,
+        z,
+        &labels,
+        share,
+        ["logits_statistics_bf16/moments", "logits_statistics_bf16, logits_gradient_bf16"],
+    );
+    in_format::<F16>(
+        &mut list,
+        z,
+        &labels,
+        share,
+        ["logits_statistics_f16/moments", "logits_statistics_f16, logits_gradient_f16"],
+    );
+    let (of_otr, of_draws, of_sampled) = (labels.clone(), labels.clone(), labels);
     list.push(Bench::new("otr_exact", 8.0 * share, move |device| {
         let rows = Logits { logits: z, labels: &of_otr, loss_mask: None };
         Ok(bits(&otr_exact(device, &rows, 1.3, -0.1, None, true)?.gradient))
@@ -71,4 +82,34 @@ pub(crate) fn benches<'a>(inputs: &'a Inputs, batch: Batch<'a>) -> Vec<Bench<'a>
         Ok(bits(&logits_kl(device, &rows, Direction::Policy, 1.0, Some(&coef))?.gradient))
     }));
     list
+}
+
+/// Statistics, unless their name is empty, and statistics with gradient of logits that are stored as S.
+fn in_format<S: Storage>(
+    list: &mut Vec<Bench<'_>>,
+    logits: &[f32],
+    labels: &[u32],
+    share: f64,
+    [alone, both]: [&'static str; 2],
+) where
+    for<'k> LogitsStatistics<'k, S>: Compiled,
+    for<'k> LogitsGradient<'k, S>: Compiled,
+{
+    let bytes = size_of::<S>() as f64 * share;
+    let stored: Rc<[S]> = logits.iter().map(|z| S::narrow(*z)).collect();
+    let labels: Rc<[u32]> = labels.into();
+    if !alone.is_empty() {
+        let (stored, labels) = (stored.clone(), labels.clone());
+        list.push(Bench::new(alone, bytes, move |device| {
+            let rows = Logits { logits: &stored[..], labels: &labels, loss_mask: None };
+            Ok(bits(&logits_statistics(device, &rows, 1.0, true)?.logp))
+        }));
+    }
+    list.push(Bench::new(both, 3.0 * bytes, move |device| {
+        let rows = Logits { logits: &stored[..], labels: &labels, loss_mask: None };
+        let statistics = logits_statistics(device, &rows, 1.0, true)?;
+        let coef = vec![-0.5; labels.len()];
+        let gradient = logits_gradient(device, &rows, &statistics, &coef, Some(&coef))?;
+        Ok(bits(&gradient.iter().step_by(997).map(|x| x.widen()).collect::<Vec<_>>()))
+    }));
 }

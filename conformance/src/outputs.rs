@@ -2,6 +2,7 @@
 
 use crate::cases::Data;
 use crate::output::{Output, POISON, POISON64, Place, Values};
+use lockstep_core::num::{Bf16, F16, Storage};
 use lockstep_core::ragged::{Cells, Out, flag};
 
 /// Memory for the outputs of a launch.
@@ -51,6 +52,23 @@ impl Captured for u64 {
         let number = |n| if n == POISON64 { f64::from_bits(n) } else { n as f64 };
         Values::F64(values.into_iter().map(number).collect())
     }
+}
+
+macro_rules! half {
+    ($($half:ident: $poison:literal;)*) => {$(
+        /// As numbers; the poison is a NaN that no kernel writes.
+        impl Captured for $half {
+            const POISON: $half = $half($poison);
+            fn values(values: Vec<$half>) -> Values {
+                let number = |x: $half| if x == Self::POISON { f32::POISON } else { x.widen() };
+                Values::F32(values.into_iter().map(number).collect())
+            }
+        }
+    )*};
+}
+half! {
+    Bf16: 0xffba;
+    F16: 0xfdba;
 }
 
 macro_rules! short {

@@ -120,8 +120,8 @@ pub(crate) fn number<A: Arith, const J: usize, F: Number<J>>(
             numbers[l] = if mask[l] != 0 { number } else { 0 };
         }
         if sink.len() - start >= COLUMNS {
-            store_whole(&sink[start..], numbers);
+            store_whole(&sink[start..], numbers, |x| x);
         }
     }
-    store_rest(sink, numbers);
+    store_rest(sink, numbers, |x| x);
 }

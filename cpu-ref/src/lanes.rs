@@ -208,22 +208,22 @@ pub(crate) fn only_output<const M: usize>(sink: &[Cell<f32>]) -> &mut [Chunk<f32
     unsafe { &mut *sink.as_ptr().cast_mut().cast() }
 }
 
-/// Writes a whole chunk to the first 128 elements of `sink`. The length is known to LLVM, which avoids a call
-/// to memcpy, around which every vector is spilled.
+/// Writes a whole chunk to the first 128 elements of `sink`, in its format. The length is known to LLVM,
+/// which avoids a call to memcpy, around which every vector is spilled.
 #[inline(always)]
-pub(crate) fn store_whole<T: Copy>(sink: &[Cell<T>], values: &Chunk<T>) {
+pub(crate) fn store_whole<T: Copy, S>(sink: &[Cell<S>], values: &Chunk<T>, narrow: impl Fn(T) -> S) {
     let cells = &sink[..COLUMNS];
     for l in 0..COLUMNS {
-        cells[l].set(values[l]);
+        cells[l].set(narrow(values[l]));
     }
 }
 
 /// Writes the short last chunk of `sink`, if there is one. Called after the loop over chunks, whose stores
 /// keep their fixed length.
 #[inline(always)]
-pub(crate) fn store_rest<T: Copy>(sink: &[Cell<T>], values: &Chunk<T>) {
+pub(crate) fn store_rest<T: Copy, S>(sink: &[Cell<S>], values: &Chunk<T>, narrow: impl Fn(T) -> S) {
     let rest = sink.len() % COLUMNS;
-    sink[sink.len() - rest..].iter().zip(values).for_each(|(cell, value)| cell.set(*value));
+    sink[sink.len() - rest..].iter().zip(values).for_each(|(cell, value)| cell.set(narrow(*value)));
 }
 
 #[cfg(test)]

@@ -3,7 +3,7 @@
 
 use core::array::from_fn;
 use core::ops::Range;
-use lockstep_core::num::{self, Soft};
+use lockstep_core::num::{self, Soft, Storage};
 use lockstep_core::op::Kernel;
 use lockstep_core::ragged::{Cells, In, Mask, Sink, Span, Stream, flag};
 use lockstep_core::team::fold::{COLUMNS, LANES, fold_columns};
@@ -35,12 +35,19 @@ impl Team for Plain {
         kernel.row_as::<V, Plain>(self, row);
     }
 
-    fn sweep<const J: usize, const M: usize, const K: usize, const E: usize, F: Element<J, M, K, E>>(
+    fn sweep<
+        S: Storage,
+        const J: usize,
+        const M: usize,
+        const K: usize,
+        const E: usize,
+        F: Element<J, M, K, E>,
+    >(
         &self,
         span: Span,
         mask: Mask<'_>,
-        ins: [Stream<'_>; J],
-        outs: [Sink<'_>; M],
+        ins: [Stream<'_, S>; J],
+        outs: [Sink<'_, S>; M],
         f: &F,
     ) -> Swept<K, E> {
         let mut columns = [[0.0f64; COLUMNS]; K];
@@ -59,7 +66,7 @@ impl Team for Plain {
             let lane = f.element::<Soft>(staged, input);
             for (out, value) in outs.iter().zip(lane.out) {
                 if let Some(out) = out {
-                    out.put(i, if live { num::canonical(value) } else { 0.0 });
+                    out.put(i, S::narrow(if live { num::canonical(value) } else { 0.0 }));
                 }
             }
             if !live {

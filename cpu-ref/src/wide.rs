@@ -20,7 +20,7 @@ use crate::recur::recur;
 use crate::short::{self, Slots};
 use core::cell::Cell;
 use core::marker::PhantomData;
-use lockstep_core::num::{self, Arith};
+use lockstep_core::num::{self, Arith, Storage};
 use lockstep_core::op::Kernel;
 use lockstep_core::ragged::{Cells, In, Mask, Sink, Span, Stream, flag};
 use lockstep_core::team::fold::{COLUMNS, LANES, butterfly, fold_columns};
@@ -56,8 +56,8 @@ pub(crate) struct Aligned<T>(pub(crate) T);
 
 /// One row's view of an input: its elements, or a constant.
 #[derive(Clone, Copy)]
-pub(crate) enum Source<'a> {
-    Row(&'a [f32]),
+pub(crate) enum Source<'a, S = f32> {
+    Row(&'a [S]),
     Constant,
 }
 
@@ -68,6 +68,12 @@ pub(crate) fn chunk_of<T>(row: &[T]) -> &Chunk<T> {
         Ok(chunk) => chunk,
         Err(_) => unreachable!("a slice of 128 is an array of 128"),
     }
+}
+
+/// Copies numbers in the format S.
+#[inline(always)]
+fn widen<S: Storage>(to: &mut [f32], from: &[S]) {
+    to.iter_mut().zip(from).for_each(|(to, from)| *to = from.widen());
 }
 
 /// A row with variant V.
@@ -82,18 +88,19 @@ impl<const V: usize, A: Arith, L: Picks, K: Kernel> Piece for Row<'_, V, A, L, K
 }
 
 /// A whole sweep.
-struct Sweep<'a, const J: usize, const M: usize, const K: usize, const E: usize, A, L, F> {
+struct Sweep<'a, S, const J: usize, const M: usize, const K: usize, const E: usize, A, L, F> {
     team: &'a Wide<A, L>,
     span: Span,
     mask: Mask<'a>,
-    ins: [Stream<'a>; J],
-    outs: [Sink<'a>; M],
+    ins: [Stream<'a, S>; J],
+    outs: [Sink<'a, S>; M],
     f: &'a F,
 }
 
-impl<const J: usize, const M: usize, const K: usize, const E: usize, A, L, F> Piece
-    for Sweep<'_, J, M, K, E, A, L, F>
+impl<S, const J: usize, const M: usize, const K: usize, const E: usize, A, L, F> Piece
+    for Sweep<'_, S, J, M, K, E, A, L, F>
 where
+    S: Storage,
     A: Arith,
     L: Picks,
     F: Element<J, M, K, E>,
@@ -115,12 +122,19 @@ impl<A: Arith, L: Picks> Team for Wide<A, L> {
     }
 
     #[inline(always)]
-    fn sweep<const J: usize, const M: usize, const K: usize, const E: usize, F: Element<J, M, K, E>>(
+    fn sweep<
+        S: Storage,
+        const J: usize,
+        const M: usize,
+        const K: usize,
+        const E: usize,
+        F: Element<J, M, K, E>,
+    >(
         &self,
         span: Span,
         mask: Mask<'_>,
-        ins: [Stream<'_>; J],
-        outs: [Sink<'_>; M],
+        ins: [Stream<'_, S>; J],
+        outs: [Sink<'_, S>; M],
         f: &F,
     ) -> Swept<K, E> {
         let length = span.len();
@@ -135,7 +149,7 @@ impl<A: Arith, L: Picks> Team for Wide<A, L> {
                 Stream::Constant(value) => padded[j] = [value; COLUMNS],
             }
         }
-        let mut sinks: [Option<&[Cell<f32>]>; M] = [None; M];
+        let mut sinks: [Option<&[Cell<S>]>; M] = [None; M];
         for m in 0..M {
             sinks[m] = outs[m].map(|out| out.row(span));
         }
@@ -157,12 +171,17 @@ impl<A: Arith, L: Picks> Team for Wide<A, L> {
         while start < length {
             let live = COLUMNS.min(length - start);
             let whole = live == COLUMNS;
-            if !whole {
-                for j in 0..J {
-                    if let Source::Row(row) = sources[j] {
-                        padded[j][..live].copy_from_slice(&row[start..]);
+            for j in 0..J {
+                match sources[j] {
+                    Source::Row(row) if !whole => widen(&mut padded[j][..live], &row[start..]),
+                    // Of a constant length, which LLVM turns into vectors.
+                    Source::Row(row) if S::numbers(row).is_none() => {
+                        widen(&mut padded[j], &row[start..start + COLUMNS]);
                     }
+                    _ => {}
                 }
+            }
+            if !whole {
                 *padded_mask = [0; COLUMNS];
                 match bytes {
                     Some(bytes) => padded_mask[..live].copy_from_slice(&bytes[start..]),
@@ -171,10 +190,13 @@ impl<A: Arith, L: Picks> Team for Wide<A, L> {
             }
             let mut x = [&padded[0]; J];
             for j in 0..J {
-                x[j] = match sources[j] {
-                    Source::Row(row) if whole => chunk_of(&row[start..]),
-                    _ => &padded[j],
-                };
+                x[j] = &padded[j];
+                if let Source::Row(row) = sources[j]
+                    && let Some(row) = S::numbers(row)
+                    && whole
+                {
+                    x[j] = chunk_of(&row[start..]);
+                }
             }
             let m = match bytes {
                 Some(bytes) if whole => chunk_of(&bytes[start..]),
@@ -203,11 +225,13 @@ impl<A: Arith, L: Picks> Team for Wide<A, L> {
             }
             // A single sum is added chunk by chunk, which measured better.
             let sum = &mut sums[if K < 2 { 0 } else { filled }];
-            // The only output of a whole chunk needs no buffer.
-            let direct = match sinks.first() {
-                Some(Some(sink)) if M == 1 && whole => Some(only_output::<M>(&sink[start..])),
+            // The only output of a whole chunk needs no buffer, if it is of numbers.
+            let only = match sinks.first() {
+                Some(Some(sink)) if M == 1 && whole => S::cells(sink),
                 _ => None,
             };
+            let direct = only.map(|sink| only_output::<M>(&sink[start..]));
+            let stored = direct.is_some();
             let out = direct.unwrap_or(&mut *out);
             alarm = alarm.max(elements::<A, J, M, K, E, F>(f, [first, second], x, live, out, sum, max));
             for e in 0..E {
@@ -227,10 +251,10 @@ impl<A: Arith, L: Picks> Team for Wide<A, L> {
                 L::apart(Add { columns, terms: [&sums[0], &sums[1]] });
                 filled = 0;
             }
-            if whole && M > 1 {
+            if whole && !stored {
                 for j in 0..M {
                     if let Some(sink) = sinks[j] {
-                        store_whole(&sink[start..], &out[j]);
+                        store_whole(&sink[start..], &out[j], S::narrow);
                     }
                 }
             }
@@ -238,17 +262,17 @@ impl<A: Arith, L: Picks> Team for Wide<A, L> {
         }
         for j in 0..M {
             if let Some(sink) = sinks[j] {
-                store_rest(sink, &out[j]);
+                store_rest(sink, &out[j], S::narrow);
             }
         }
         if K > 1 && filled == 1 {
             L::apart(Add { columns, terms: [&sums[0]] });
         }
         let mut swept = Swept { sums: [0.0; K], maxima: [f32::NEG_INFINITY; E], alarm };
-        if alarm > flag::LIMIT {
+        if !S::CANONICAL && alarm > flag::LIMIT {
             // Only an element with an alarm writes a NaN (see `Lane::out`).
             for cell in sinks.iter().flatten().copied().flatten() {
-                cell.set(num::canonical(cell.get()));
+                cell.set(S::narrow(num::canonical(cell.get().widen())));
             }
         }
         if K == 1 {
@@ -263,15 +287,22 @@ impl<A: Arith, L: Picks> Team for Wide<A, L> {
     }
 
     #[inline(always)]
-    fn sweep_apart<const J: usize, const M: usize, const K: usize, const E: usize, F: Element<J, M, K, E>>(
+    fn sweep_apart<
+        S: Storage,
+        const J: usize,
+        const M: usize,
+        const K: usize,
+        const E: usize,
+        F: Element<J, M, K, E>,
+    >(
         &self,
         span: Span,
         mask: Mask<'_>,
-        ins: [Stream<'_>; J],
-        outs: [Sink<'_>; M],
+        ins: [Stream<'_, S>; J],
+        outs: [Sink<'_, S>; M],
         f: &F,
     ) -> Swept<K, E> {
-        L::apart(Sweep::<J, M, K, E, A, L, F> { team: self, span, mask, ins, outs, f })
+        L::apart(Sweep::<S, J, M, K, E, A, L, F> { team: self, span, mask, ins, outs, f })
     }
 
     #[inline(always)]
@@ -369,10 +400,10 @@ impl<A: Arith, L: Picks> Team for Wide<A, L> {
                 }
             }
             if cells.len() - start >= COLUMNS {
-                store_whole(&cells[start..], &values);
+                store_whole(&cells[start..], &values, |x| x);
             }
         }
-        store_rest(cells, &values);
+        store_rest(cells, &values, |x| x);
     }
 
     #[inline(always)]

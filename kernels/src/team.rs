@@ -8,7 +8,7 @@
 
 use crate::wave::Wave;
 use core::marker::PhantomData;
-use lockstep_core::num::{self, Arith};
+use lockstep_core::num::{self, Arith, Storage};
 use lockstep_core::ragged::{Cells, In, Mask, Sink, Span, Stream, flag};
 use lockstep_core::team::fold::{COLUMNS, LANES, PER_LANE};
 use lockstep_core::team::order::{LEAST, ordered, signed_order, unordered};
@@ -61,12 +61,12 @@ impl<W: Wave, A: Arith> GpuTeam<W, A> {
     /// Reads this lane's elements of a whole chunk, from `i` on, and their bytes of the mask. Nothing is
     /// tested here: a test of a byte would wait for it.
     #[inline(always)]
-    fn read<const J: usize>(i: usize, mask: Mask<'_>, ins: [Stream<'_>; J]) -> Read<J> {
+    fn read<S: Storage, const J: usize>(i: usize, mask: Mask<'_>, ins: [Stream<'_, S>; J]) -> Read<J> {
         let mut read = Read { x: [[0.0; J]; PER_LANE], byte: [1; PER_LANE] };
         for j in 0..J {
             match ins[j] {
                 Stream::Array(array) => {
-                    each_column!(Q => { read.x[Q][j] = array.at(i + Q * W::WIDTH); });
+                    each_column!(Q => { read.x[Q][j] = array.at(i + Q * W::WIDTH).widen(); });
                 }
                 Stream::Constant(value) => {
                     each_column!(Q => { read.x[Q][j] = value; });
@@ -211,12 +211,19 @@ impl<W: Wave, A: Arith> Team for GpuTeam<W, A> {
     type Slots = f32;
 
     #[inline(always)]
-    fn sweep<const J: usize, const M: usize, const K: usize, const E: usize, F: Element<J, M, K, E>>(
+    fn sweep<
+        S: Storage,
+        const J: usize,
+        const M: usize,
+        const K: usize,
+        const E: usize,
+        F: Element<J, M, K, E>,
+    >(
         &self,
         span: Span,
         mask: Mask<'_>,
-        ins: [Stream<'_>; J],
-        outs: [Sink<'_>; M],
+        ins: [Stream<'_, S>; J],
+        outs: [Sink<'_, S>; M],
         f: &F,
     ) -> Swept<K, E> {
         let mut own = Own {
@@ -249,7 +256,7 @@ impl<W: Wave, A: Arith> Team for GpuTeam<W, A> {
                 let out = own.take::<Q, A, J, M, F>(f, read.x[Q], read.byte[Q] != 0);
                 for m in 0..M {
                     if let Some(sink) = outs[m] {
-                        sink.put(i + Q * W::WIDTH, out[m]);
+                        sink.put(i + Q * W::WIDTH, S::narrow(out[m]));
                     }
                 }
             });
@@ -270,7 +277,7 @@ impl<W: Wave, A: Arith> Team for GpuTeam<W, A> {
                 if let Some(sink) = outs[m]
                     && inside
                 {
-                    sink.put(i, out[m]);
+                    sink.put(i, S::narrow(out[m]));
                 }
             }
             Self::rotate(&mut own.columns);
@@ -283,14 +290,14 @@ impl<W: Wave, A: Arith> Team for GpuTeam<W, A> {
         }
         let mut swept = Swept { sums: [0.0; K], maxima: [f32::NEG_INFINITY; E], alarm: 0 };
         swept.alarm = self.combine(own.alarm, flag::worse);
-        if swept.alarm > flag::LIMIT {
+        if !S::CANONICAL && swept.alarm > flag::LIMIT {
             // Only an element with an alarm writes a NaN (see `Lane::out`).
             for m in 0..M {
                 if let Some(out) = outs[m] {
                     let mut offset = lane;
                     while offset < length as usize {
                         let i = span.start + offset;
-                        out.put(i, num::canonical(out.get(i)));
+                        out.put(i, S::narrow(num::canonical(out.get(i).widen())));
                         offset += W::WIDTH;
                     }
                 }

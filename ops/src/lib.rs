@@ -33,6 +33,7 @@ pub use device::{Device, ListedDevice, devices};
 pub use error::Error;
 pub use lockstep_core as core;
 pub use lockstep_cpu::{Compiled, SimdLevel};
+pub use lockstep_gpu::Plain;
 pub use lockstep_schedule as schedules;
 pub use metrics::{Metrics, RatioStats};
 pub use ops::advantage::Advantages;

@@ -2,7 +2,7 @@
 
 use crate::device::Kind;
 use crate::gpu::{cuda, rocm};
-use crate::{Compiled, Device, Error};
+use crate::{Compiled, Device, Error, Plain};
 use lockstep_core::op::DisjointRows;
 use lockstep_cpu::Cpu;
 use std::cell::UnsafeCell;
@@ -116,7 +116,7 @@ impl Queue {
     ///
     /// # Safety
     /// `from` is readable for `to.len()` elements.
-    pub unsafe fn download<T: lockstep_gpu::Plain>(&self, from: *const T, to: &mut [T]) -> Result<(), Error> {
+    pub unsafe fn download<T: Plain>(&self, from: *const T, to: &mut [T]) -> Result<(), Error> {
         // SAFETY: upheld by the caller.
         unsafe {
             match &self.0 {
@@ -133,7 +133,7 @@ impl Queue {
     ///
     /// # Safety
     /// `to` is writable for `from.len()` elements, and nothing else accesses it during the call.
-    pub unsafe fn write<T: lockstep_gpu::Plain>(&self, from: &[T], to: *mut T) -> Result<(), Error> {
+    pub unsafe fn write<T: Plain>(&self, from: &[T], to: *mut T) -> Result<(), Error> {
         // SAFETY: upheld by the caller.
         unsafe {
             match &self.0 {

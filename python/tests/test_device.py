@@ -127,6 +127,11 @@ def test_a_device_gives_the_cpus_bytes(name, device, tmp_path, monkeypatch):
     assert got[1].metrics == want[1].metrics
 
 
+def halves(format, numbers):
+    """The numbers in half precision, as bits; bfloat16 by cutting them off."""
+    return numbers.astype("f2").view("u2") if format == "f16" else (numbers.view("u4") >> 16).astype("u2")
+
+
 def single_ops():
     """`(op, arguments, arrays that are read, arrays that are written)` of each op over memory of the caller's."""
     random, rows, experts, vocab = np.random.default_rng(0), 33, 32, 301
@@ -149,16 +154,26 @@ def single_ops():
     logits, labels = dict(logits=floats(rows, vocab), loss_mask=mask), dict(labels=random.integers(0, vocab, rows).astype("u4"))
     moments = {name: floats(rows) for name in ("logp", "lse", "entropy", "collision", "score_norm")}
     written = dict(**moments, top=np.empty(rows, "u4"), state=np.empty((3, rows)), **alarm)
-    yield _native.logits_statistics, (vocab, 0.9), {**logits, **labels}, written
+    yield _native.logits_statistics, ("f32", vocab, 0.9), {**logits, **labels}, written
     state = np.stack([logits["logits"].max(1).astype("f8"), 2 + random.random(rows), random.random(rows)])
     given = dict(**logits, **labels, state=state, coef=floats(rows), coef_entropy=floats(rows))
-    yield _native.logits_gradient, (vocab, 0.9), given, dict(gradient=floats(rows, vocab), **alarm)
+    yield _native.logits_gradient, ("f32", vocab, 0.9), given, dict(gradient=floats(rows, vocab), **alarm)
+    for format in ("bf16", "f16"):
+        half = dict(logits=halves(format, logits["logits"]), loss_mask=mask)
+        yield _native.logits_statistics, (format, vocab, 0.9), {**half, **labels}, written
+        given = dict(**half, **labels, state=state, coef=floats(rows), coef_entropy=floats(rows))
+        yield _native.logits_gradient, (format, vocab, 0.9), given, dict(gradient=np.empty((rows, vocab), "u2"), **alarm)
     given = dict(**logits, reference=floats(rows, vocab), coef=floats(rows))
     yield _native.logits_kl, (vocab, 0.9, "policy"), given, dict(value=floats(rows), gradient=floats(rows, vocab), **alarm)
     yield _native.draw_tokens, (vocab, 0.9, 7, 3), logits, dict(tokens=np.empty((rows, 7), "u4"), **alarm)
 
 
-@pytest.mark.parametrize("case", list(single_ops()), ids=lambda case: case[0].__name__)
+def name(case):
+    op, arguments, _, _ = case
+    return "-".join([op.__name__, *(word for word in arguments if isinstance(word, str))])
+
+
+@pytest.mark.parametrize("case", list(single_ops()), ids=name)
 def test_an_op_on_a_device_gives_the_cpus_bytes(case, device):
     op, arguments, read, written = case
     want = {name: np.zeros_like(array) for name, array in written.items()}
@@ -179,13 +194,45 @@ def test_an_op_on_a_device_gives_the_cpus_bytes(case, device):
         # A bad value on the device is found and named, where no mask hides it.
         first = "scores" if "scores" in read else "logits"
         bad = read[first].copy()
-        bad.flat[-1] = np.nan
+        # A NaN of either half precision, as bits.
+        bad.flat[-1] = np.nan if bad.dtype.kind == "f" else 0x7FFF
         device.driver.upload(there[first], bad)
         for name in {"mask", "loss_mask"} & set(read):
             device.driver.upload(there[name], np.ones_like(read[name]))
         with pytest.raises(lockstep.Error) as refused:
             run(device.name, there)
         assert (refused.value.argument, refused.value.index) == (first, bad.size - 1)
+    finally:
+        device.release()
+
+
+@pytest.mark.parametrize("case", [case for case in single_ops() if case[0] is _native.logits_gradient], ids=name)
+def test_a_gradient_on_a_device_can_replace_its_logits(case, device):
+    op, arguments, read, written = case
+    size = lambda array: (array.size, array.itemsize)  # noqa: E731
+
+    def run(where, at, into):
+        places = {name: (at[name], *size(array)) for name, array in {**read, "alarm": written["alarm"]}.items()}
+        op((lockstep.Device(where), 0), *arguments, {**places, "gradient": (into, *size(written["gradient"]))})
+
+    try:
+        want = np.zeros_like(written["gradient"])
+        here = {name: array.ctypes.data for name, array in {**read, **written}.items()}
+        run("cpu", here, want.ctypes.data)
+        there = {name: device.upload(array).address for name, array in {**read, **written}.items()}
+        run(device.name, there, there["logits"])
+        got = np.empty_like(want)
+        device.driver.download(got, there["logits"])
+        assert want.any() and got.tobytes() == want.tobytes()
+        with pytest.raises(lockstep.Error, match="memory of its own on a CPU"):
+            run("cpu", here, here["logits"])
+        coef = read["coef"].copy()
+        coef[7] = np.inf
+        device.driver.upload(there["coef"], coef)
+        device.driver.upload(there["loss_mask"], np.ones_like(read["loss_mask"]))
+        with pytest.raises(lockstep.Error) as refused:
+            run(device.name, there, there["logits"])
+        assert (refused.value.argument, refused.value.index) == ("coef", 7)
     finally:
         device.release()
 

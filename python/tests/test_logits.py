@@ -8,6 +8,7 @@ torch = pytest.importorskip("torch")
 
 import lockstep  # noqa: E402
 from lockstep import logits  # noqa: E402
+from lockstep.arrays import launch  # noqa: E402
 
 
 def rows(n=24, vocab=501, seed=0, dtype=torch.float32):
@@ -89,6 +90,51 @@ def test_either_gradient_alone_and_masked_rows():
         assert getattr(out, name)[~mask].eq(0).all()
 
 
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_half_precision_is_float32_rounded_once_and_makes_no_copy(dtype, monkeypatch):
+    values, labels = rows(dtype=dtype)
+    mask = labels % 5 != 0
+    taken = []
+    monkeypatch.setattr(logits, "launch", lambda *arguments, **arrays: (taken.append(arrays), launch(*arguments, **arrays)))
+    found = []
+    for own in (values.clone().requires_grad_(), values.float().requires_grad_()):
+        out = logits.statistics(own, labels, temperature=0.7, entropy=True, mask=mask)
+        (out.logp - 0.1 * out.entropy).sum().backward()
+        found.append((*out, own.grad.to(dtype)))
+        assert [arrays["logits"].data_ptr() for arrays in taken] == 2 * [own.data_ptr()]
+        taken.clear()
+    for half, full in zip(*found, strict=True):
+        assert torch.equal(half, full)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("shape", [(24,), (4, 6)])
+def test_the_backward_pass_can_work_in_place(dtype, shape, monkeypatch):
+    # Sixteen rows at a time: two parts on a CPU.
+    monkeypatch.setattr(logits, "_COPIED", 1)
+    values, labels = rows(dtype=dtype)
+    values, labels = values.view(*shape, -1), labels.view(shape)
+    mask = labels % 5 != 0
+    grads = []
+    for inplace in (False, True):
+        leaf = values.clone().requires_grad_()
+        own = leaf * 1  # A leaf that requires a gradient would lose its value.
+        out = logits.statistics(own, labels, entropy=True, mask=mask, inplace_backward=inplace)
+        (out.logp * torch.linspace(-1, 2, labels.numel()).view(shape) - 0.1 * out.entropy).sum().backward()
+        grads.append(leaf.grad)
+        assert torch.equal(own.detach(), leaf.grad if inplace else values)
+    assert torch.equal(*grads) and grads[0].any()
+    with pytest.raises(lockstep.Error, match=r"`coef`\[20\] is inf"):
+        out = logits.statistics((values * 1).requires_grad_(), labels, inplace_backward=True)
+        coef = torch.zeros(labels.numel())
+        coef[20] = math.inf
+        out.logp.backward(coef.view(shape))
+    with pytest.raises(lockstep.Error, match="float64"):
+        logits.statistics(values.double(), labels, inplace_backward=True)
+    with pytest.raises(lockstep.Error, match="one piece"):
+        logits.statistics(values.flip(-1)[..., ::2], labels // 2, inplace_backward=True)
+
+
 def test_forbidden_tokens_have_no_gradient():
     values, labels = rows(vocab=8)
     forbidden = torch.zeros_like(values, dtype=torch.bool)
@@ -127,7 +173,7 @@ def test_draws_are_the_distributions_and_the_same_again():
 def test_the_operators_are_traced_without_a_break():
     values, labels = rows(n=4, vocab=16)
     own = values.clone().requires_grad_()
-    for arguments in [(own, labels, None, 1.0, True), (own, labels, labels > 3, 0.5, False)]:
+    for arguments in [(own, labels, None, 1.0, True, False), (own, labels, labels > 3, 0.5, False, True)]:
         checks = torch.library.opcheck(torch.ops.lockstep.logits_statistics.default, arguments)
         assert set(checks.values()) == {"SUCCESS"}
     arguments = (own, values.flip(0), None, torch.zeros(4), "policy", 1.0, False)

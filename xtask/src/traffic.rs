@@ -35,6 +35,7 @@ const ROLLOUT: Array = ("logp_rollout", 4);
 const WEIGHTS: Array = ("weights", 4);
 const VALUES: Array = ("values", 4);
 const LOGITS: Array = ("logits", 4);
+const HALF_LOGITS: Array = ("logits", 2);
 const KEYS: Array = ("keys", 4);
 const COEF: Array = ("coef", 4);
 
@@ -143,6 +144,15 @@ pub fn of(op: &str, entry: &str) -> Option<Traffic> {
         // A row is read three times, the second and third from cache.
         "logits_statistics" | "logits_statistics_moments" => {
             Some(Traffic { element: "logit", reads: &[LOGITS], writes: &[] })
+        }
+        "logits_statistics_bf16"
+        | "logits_statistics_bf16_moments"
+        | "logits_statistics_f16"
+        | "logits_statistics_f16_moments" => {
+            Some(Traffic { element: "logit", reads: &[HALF_LOGITS], writes: &[] })
+        }
+        "logits_gradient_bf16" | "logits_gradient_f16" => {
+            Some(Traffic { element: "logit", reads: &[HALF_LOGITS], writes: &[("gradient", 2)] })
         }
         "logits_gradient" | "otr_exact" | "otr_sampled" => {
             Some(Traffic { element: "logit", reads: &[LOGITS], writes: &[("gradient", 4)] })

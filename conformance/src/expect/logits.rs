@@ -5,6 +5,7 @@ use crate::cases::Data;
 use crate::ops::logits::{COEF, COEF_ENTROPY, LABEL, LIVE, Logits, Which};
 use crate::oracle::statistics::{Softmax, softmax};
 use crate::oracle::{gradient, otr};
+use lockstep_core::num::Suffix;
 
 /// The loss of a binary64 sum of that many exponentials, in units: 2⁻⁵³ of the largest in each addition to
 /// the one of 128 columns that holds it, and in each of the seven additions that fold the columns.
@@ -25,7 +26,12 @@ impl Logits {
                 let found = of_row.iter().find(|(name, _)| *name == want.name);
                 let zeros = vec![(0.0, 0.0); if want.name == "gradient" { data.span(r).len() } else { 1 }];
                 let values = found.map_or(&zeros, |(_, values)| values);
-                values.iter().for_each(|(value, size)| want.push(*value, *size));
+                // The spacing of binary16 does not fall below that of its smallest normal number.
+                let least = match (self.format, want.name) {
+                    (Suffix::F16, "gradient") if !masked => 1.0 / 16384.0,
+                    _ => 0.0,
+                };
+                values.iter().for_each(|(value, size)| want.push(*value, f64::max(*size, least)));
             }
         }
         wants

@@ -1,10 +1,12 @@
-//! `logits_statistics`, `logits_gradient` and `otr_exact`: rows of logits.
+//! `logits_statistics` and `logits_gradient` in every format, and `otr_exact`: rows of logits.
 
 use super::prelude::*;
 use crate::outputs::{Captured, Space};
 use lockstep_core::logits::statistics::{LogitsMoments, STATE};
 use lockstep_core::logits::{LogitRows, LogitsGradient, LogitsStatistics, OtrExact};
+use lockstep_core::num::{Bf16, F16, Storage, Suffix};
 use lockstep_core::ragged::{Mask, Out};
+use lockstep_cpu::Compiled;
 
 /// Which op, with its arguments.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -37,6 +39,8 @@ pub struct Logits {
     pub temperature: f32,
     /// Whether some rows are masked.
     pub masked: bool,
+    /// How the logits and their gradient are stored.
+    pub format: Suffix,
 }
 
 /// Slots of [`Data::row`].
@@ -48,58 +52,38 @@ pub(crate) const COEF_ENTROPY: usize = 3;
 const REASON: &str =
     "the exponent rounds three times (in the magnitude), exp and log1p within 1 ULP, two more products";
 
+const STATISTICS: [&str; 3] = ["logits_statistics", "logits_statistics_bf16", "logits_statistics_f16"];
+const GRADIENT: [&str; 3] = ["logits_gradient", "logits_gradient_bf16", "logits_gradient_f16"];
+const OF_ROW: [&str; 5] = ["logp", "lse", "entropy", "collision", "score_norm"];
+
 impl OpTest for Logits {
-    const OPS: &'static [&'static str] = &["logits_statistics", "logits_gradient", "otr_exact"];
+    const OPS: &'static [&'static str] =
+        &[STATISTICS[0], GRADIENT[0], "otr_exact", STATISTICS[1], GRADIENT[1], STATISTICS[2], GRADIENT[2]];
     const ALLOWED: &'static [Allowance] = &[
-        allow("logits_statistics", &["logp", "lse", "entropy", "collision", "score_norm"], 4.0, REASON),
-        allow("logits_gradient", &["gradient"], 6.0, REASON),
+        allow(STATISTICS[0], &OF_ROW, 4.0, REASON),
+        allow(STATISTICS[1], &OF_ROW, 4.0, REASON),
+        allow(STATISTICS[2], &OF_ROW, 4.0, REASON),
+        allow(GRADIENT[0], &["gradient"], 6.0, REASON),
+        // That it is the gradient in binary32, rounded once, is a test of its own.
+        allow(GRADIENT[1], &["gradient"], 6.0 + 65_536.0, "as in binary32, rounded to 8 bits: 2^-8"),
+        allow(GRADIENT[2], &["gradient"], 6.0 + 8_192.0, "as in binary32, rounded to 11 bits: 2^-11"),
         allow("otr_exact", &["loss", "gradient"], 6.0, REASON),
     ];
 
     fn op(&self) -> &'static str {
         match self.which {
-            Which::Statistics { .. } => "logits_statistics",
-            Which::Gradient { .. } => "logits_gradient",
+            Which::Statistics { .. } => self.format.of(STATISTICS),
+            Which::Gradient { .. } => self.format.of(GRADIENT),
             Which::Otr { .. } => "otr_exact",
         }
     }
 
     fn run<B: Backend>(&self, backend: &B, data: &Data, out: &mut Outputs<'_>) -> Result<(), String> {
-        let labels: Vec<u32> = data.row[LABEL].iter().map(|a| *a as u32).collect();
-        let live: Vec<u8> = data.row[LIVE].iter().map(|x| *x as u8).collect();
-        let vocab = data.elements() / data.rows();
-        let live = self.masked.then_some(&live[..]);
-        let rows =
-            LogitRows { logits: In::new(&data.element[0]), rows: data.rows(), vocab, live: Mask::new(live) };
-        match self.which {
-            Which::Statistics { moments } => {
-                self.statistics(backend, rows, &labels, moments, out).map(|_| ())
-            }
-            Which::Gradient { entropy } => {
-                let space = Space::new();
-                let state =
-                    self.statistics(backend, rows, &labels, entropy, &mut Outputs::of(data, &space))?;
-                backend.run(&checked!(LogitsGradient {
-                    rows,
-                    labels: In::new(&labels),
-                    temperature: self.temperature,
-                    state: In::new(&state),
-                    coef: In::new(&data.row[COEF]),
-                    coef_entropy: entropy.then(|| In::new(&data.row[COEF_ENTROPY][..])),
-                    gradient: out.element("gradient"),
-                    row_alarm: out.alarm(),
-                }))
-            }
-            Which::Otr { beta, gradient: wanted } => backend.run(&checked!(OtrExact {
-                rows,
-                labels: In::new(&labels),
-                kappa: self.temperature,
-                beta,
-                coef: In::new(&data.row[COEF]),
-                loss: out.row("loss"),
-                row_alarm: out.alarm(),
-                gradient: wanted.then(|| out.element("gradient")),
-            })),
+        match (self.format, self.which) {
+            (_, Which::Otr { beta, gradient }) => self.otr(backend, data, out, beta, gradient),
+            (Suffix::None, _) => self.run_as::<B, f32>(backend, data, out),
+            (Suffix::Bf16, _) => self.run_as::<B, Bf16>(backend, data, out),
+            (Suffix::F16, _) => self.run_as::<B, F16>(backend, data, out),
         }
     }
 
@@ -127,18 +111,35 @@ impl OpTest for Logits {
                 let k = cases.len();
                 let otr = matches!(which, Which::Otr { .. });
                 let temperature = if otr { [1.3, 1.0, 2.0][k % 3] } else { [1.0, 0.7, 1.0, 2.5][k % 4] };
-                let params = Logits { which, temperature, masked: k % 2 == 1 && rows > 1 };
+                let masked = k % 2 == 1 && rows > 1;
+                let params = Logits { which, temperature, masked, format: Suffix::None };
                 let case = case(params, rows, vocab, source.fork(k as u64));
                 cases.push(Case { label: format!("{k}: {}", case.label), ..case });
+            }
+        }
+        for format in [Suffix::Bf16, Suffix::F16] {
+            for (rows, vocab) in [(24, 1), (24, 2), (25, 33), (8, 129), (8, 257), (4, 5001)] {
+                for which in whichs.into_iter().filter(|which| !matches!(which, Which::Otr { .. })) {
+                    let k = cases.len();
+                    let masked = k % 3 == 1 && rows > 4;
+                    let params = Logits { which, temperature: [1.0, 0.7, 2.5][k % 3], masked, format };
+                    let case = case(params, rows, vocab, source.fork(k as u64));
+                    cases.push(Case { label: format!("{k}: {}", case.label), ..case });
+                }
             }
         }
         cases
     }
 
     fn random(op: &str, draw: &mut Draw) -> Case {
-        let which = match op {
-            "logits_statistics" => Which::Statistics { moments: draw.yes() },
-            "logits_gradient" => Which::Gradient { entropy: draw.yes() },
+        let formats = [Suffix::None, Suffix::Bf16, Suffix::F16];
+        let (statistics, gradient) = (
+            formats.into_iter().find(|format| format.of(STATISTICS) == op),
+            formats.into_iter().find(|format| format.of(GRADIENT) == op),
+        );
+        let which = match (statistics, gradient) {
+            (Some(_), _) => Which::Statistics { moments: draw.yes() },
+            (_, Some(_)) => Which::Gradient { entropy: draw.yes() },
             _ => Which::Otr { beta: draw.pick(&[0.0, -0.1, 0.5, 1.0, -3.0]), gradient: draw.yes() },
         };
         let temperature = if draw.yes() { 1.0 } else { 0.25 + 2.0 * draw.unit() };
@@ -147,7 +148,9 @@ impl OpTest for Logits {
             1 => 100 + draw.below(200),
             _ => 1 + draw.below(5000),
         };
-        case(Logits { which, temperature, masked: draw.yes() }, 1 + draw.below(12), vocab, draw.source())
+        let format = statistics.or(gradient).unwrap_or(Suffix::None);
+        let params = Logits { which, temperature, masked: draw.yes(), format };
+        case(params, 1 + draw.below(12), vocab, draw.source())
     }
 
     fn fault_slots(&self) -> Vec<Fault> {
@@ -159,15 +162,84 @@ impl OpTest for Logits {
     }
 }
 
+/// Labels of the rows, and which rows are live.
+fn of_rows(data: &Data) -> (Vec<u32>, Vec<u8>) {
+    let labels = data.row[LABEL].iter().map(|a| *a as u32).collect();
+    (labels, data.row[LIVE].iter().map(|x| *x as u8).collect())
+}
+
 impl Logits {
-    fn statistics<B: Backend>(
+    fn rows<'a, S: Copy>(&self, data: &Data, logits: &'a [S], live: &'a [u8]) -> LogitRows<'a, S> {
+        let (rows, vocab) = (data.rows(), data.elements() / data.rows());
+        LogitRows { logits: In::new(logits), rows, vocab, live: Mask::new(self.masked.then_some(live)) }
+    }
+
+    fn run_as<B: Backend, S: Storage + Captured>(
         &self,
         backend: &B,
-        rows: LogitRows<'_>,
+        data: &Data,
+        out: &mut Outputs<'_>,
+    ) -> Result<(), String>
+    where
+        for<'a> LogitsStatistics<'a, S>: Compiled,
+        for<'a> LogitsGradient<'a, S>: Compiled,
+    {
+        let (labels, live) = of_rows(data);
+        let logits: Vec<S> = data.element[0].iter().map(|z| S::narrow(*z)).collect();
+        let rows = self.rows(data, &logits, &live);
+        let entropy = match self.which {
+            Which::Statistics { moments } => {
+                return self.statistics(backend, rows, &labels, moments, out).map(|_| ());
+            }
+            Which::Gradient { entropy } => entropy,
+            Which::Otr { .. } => return Err("the one-token rollout has logits in f32".into()),
+        };
+        let space = Space::new();
+        let state = self.statistics(backend, rows, &labels, entropy, &mut Outputs::of(data, &space))?;
+        backend.run(&checked!(LogitsGradient {
+            rows,
+            labels: In::new(&labels),
+            temperature: self.temperature,
+            state: In::new(&state),
+            coef: In::new(&data.row[COEF]),
+            coef_entropy: entropy.then(|| In::new(&data.row[COEF_ENTROPY][..])),
+            gradient: out.element("gradient"),
+            row_alarm: out.alarm(),
+        }))
+    }
+
+    fn otr<B: Backend>(
+        &self,
+        backend: &B,
+        data: &Data,
+        out: &mut Outputs<'_>,
+        beta: f32,
+        wanted: bool,
+    ) -> Result<(), String> {
+        let (labels, live) = of_rows(data);
+        backend.run(&checked!(OtrExact {
+            rows: self.rows(data, &data.element[0], &live),
+            labels: In::new(&labels),
+            kappa: self.temperature,
+            beta,
+            coef: In::new(&data.row[COEF]),
+            loss: out.row("loss"),
+            row_alarm: out.alarm(),
+            gradient: wanted.then(|| out.element("gradient")),
+        }))
+    }
+
+    fn statistics<B: Backend, S: Storage>(
+        &self,
+        backend: &B,
+        rows: LogitRows<'_, S>,
         labels: &[u32],
         moments: bool,
         out: &mut Outputs<'_>,
-    ) -> Result<Vec<f64>, String> {
+    ) -> Result<Vec<f64>, String>
+    where
+        for<'a> LogitsStatistics<'a, S>: Compiled,
+    {
         let mut state = vec![f64::POISON; STATE * rows.rows];
         backend.run(&checked!(LogitsStatistics {
             rows,
@@ -219,24 +291,36 @@ fn logit(kind: usize, source: Source, v: usize) -> f32 {
 }
 
 fn case(params: Logits, rows: usize, vocab: usize, source: Source) -> Case {
+    // A label is part of the digest: those in `f32` are older than the other formats.
+    let named = format!("{params:?}").replace(", format: None", "");
     Case {
-        label: format!("{params:?} {rows} rows of {vocab}"),
+        label: format!("{named} {rows} rows of {vocab}"),
         catches: "0·∞ at a forbidden token; a label's entry written twice or not at all; 1 − p near 1; ties \
                   of the largest",
         params: params.into(),
-        data: batch(params.masked, rows, vocab, source),
+        data: batch(params.masked, rows, vocab, source, params.format),
+    }
+}
+
+/// The nearest number of the format that is finite where the logit is.
+fn stored(format: Suffix, z: f32) -> f32 {
+    match format {
+        Suffix::None => z,
+        Suffix::Bf16 => Bf16::narrow(z).widen(),
+        Suffix::F16 if z.is_finite() => F16::narrow(z.clamp(-65504.0, 65504.0)).widen(),
+        Suffix::F16 => z,
     }
 }
 
 /// Rows of every kind, with possible labels and with coefficients; see the slots above.
-pub(crate) fn batch(masked: bool, rows: usize, vocab: usize, source: Source) -> Data {
+pub(crate) fn batch(masked: bool, rows: usize, vocab: usize, source: Source, format: Suffix) -> Data {
     let mut logits = Vec::with_capacity(rows * vocab);
     let mut row = vec![Vec::new(); 4];
     for r in 0..rows {
         let live = !(masked && source.fork(1).below(r, 4) == 0);
         let of_row = source.fork(100 + r as u64);
         let kind = if vocab < 8 { [0, 1, 5, 6][r % 4] } else { r % 8 };
-        let values: Vec<f32> = (0..vocab).map(|v| logit(kind, of_row, v)).collect();
+        let values: Vec<f32> = (0..vocab).map(|v| stored(format, logit(kind, of_row, v))).collect();
         // A possible label: the first from a random position on, often the largest.
         let start = match source.fork(2).below(r, 3) {
             0 => values.iter().enumerate().fold(0, |m, (v, z)| if *z > values[m] { v } else { m }),

@@ -6,6 +6,7 @@ use crate::oracle::logits_kl::{divergence, reverse_slope, slope};
 use crate::oracle::statistics::{Softmax, softmax};
 use lockstep_core::logits::kl::Direction;
 use lockstep_core::logits::{LogitRows, LogitsKl as Kernel};
+use lockstep_core::num::Suffix;
 use lockstep_core::ragged::Mask;
 
 /// Arguments of `logits_kl`.
@@ -142,8 +143,8 @@ impl LogitsKl {
 }
 
 fn case(params: LogitsKl, rows: usize, vocab: usize, source: Source) -> Case {
-    let mut data = batch(params.masked, rows, vocab, source);
-    let other = batch(false, rows, vocab, source.fork(777));
+    let mut data = batch(params.masked, rows, vocab, source, Suffix::None);
+    let other = batch(false, rows, vocab, source.fork(777), Suffix::None);
     let mut reference = Vec::with_capacity(data.elements());
     for r in 0..rows {
         let label = data.span(r).start + data.row[LABEL][r] as usize;

@@ -7,6 +7,7 @@ use crate::oracle::{draw as oracle, otr_sampled};
 use crate::output::{POISON, Values};
 use crate::outputs::element;
 use lockstep_core::logits::{DrawTokens, LogitRows, OtrSampled};
+use lockstep_core::num::Suffix;
 use lockstep_core::ragged::Mask;
 
 /// Which op, with its arguments.
@@ -254,6 +255,6 @@ fn case(params: Sampling, rows: usize, vocab: usize, source: Source) -> Case {
         label: format!("{params:?} {rows} rows of {vocab}"),
         catches: "a draw in two pieces or in none; a token drawn several times; 1 − p near 1",
         params: params.into(),
-        data: batch(params.masked, rows, vocab, source),
+        data: batch(params.masked, rows, vocab, source, Suffix::None),
     }
 }

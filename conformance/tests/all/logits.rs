@@ -2,8 +2,12 @@
 //! recipe.
 
 use crate::differences::slopes;
-use lockstep::ops::logits::{Logits, logits_gradient, logits_statistics, otr_exact};
-use lockstep::{Credit, Device, Recipe, Rollouts};
+use lockstep::core::logits::{LogitsGradient, LogitsStatistics};
+use lockstep::core::num::{Bf16, F16, Storage};
+use lockstep::ops::logits::{
+    Logits, logits_gradient, logits_gradient_in_place, logits_statistics, otr_exact,
+};
+use lockstep::{Compiled, Credit, Device, Recipe, Rollouts};
 use lockstep_conformance::cases::hash::Source;
 use lockstep_conformance::oracle::otr;
 use lockstep_conformance::oracle::statistics::softmax;
@@ -187,6 +191,82 @@ fn saturated_rows_are_finite_and_exact() {
     assert_eq!(dz, [-0.5, 1.0, -0.5], "at equal p the entropy has no slope");
     let huge = logits_statistics(&device(), &one(&[3e38, -3e38, 0.0, 3e38], &[0]), 1e-3, true).unwrap();
     assert!((huge.entropy[0] - 2f32.ln()).abs() < 1e-7, "a difference that overflows is a probability of 0");
+}
+
+/// Rows that a trainer would have, stored as S.
+fn stored<S: Storage>(rows: usize, vocab: usize) -> (Vec<S>, Vec<u32>) {
+    let logits = (0..rows).flat_map(|r| row(vocab, r as u64)).map(S::narrow).collect();
+    (logits, vec![3; rows])
+}
+
+/// Statistics and gradient of logits stored as S are those of the same logits in binary32, rounded once.
+fn is_binary32_rounded_once<S: Storage + PartialEq + std::fmt::Debug>()
+where
+    for<'a> LogitsStatistics<'a, S>: Compiled,
+    for<'a> LogitsGradient<'a, S>: Compiled,
+{
+    // The last batch is longer than what `logits_gradient_in_place` copies at a time.
+    for (n, vocab) in [(3, 4), (5, 127), (5, 128), (5, 129), (4, 5003), (50, 60_001)] {
+        let (mut z, labels) = stored::<S>(n, vocab);
+        let wide: Vec<f32> = z.iter().map(|z| z.widen()).collect();
+        let mask: Vec<u8> = (0..n).map(|r| u8::from(r != 1)).collect();
+        let coef: Vec<f32> = (0..n).map(|r| 0.25 * r as f32 - 0.6).collect();
+        let rows = Logits { logits: &z[..], labels: &labels, loss_mask: Some(&mask) };
+        let in_binary32 = Logits { logits: &wide[..], labels: &labels, loss_mask: Some(&mask) };
+        let out = logits_statistics(&device(), &rows, 0.9, true).unwrap();
+        assert_eq!(
+            out,
+            logits_statistics::<f32>(&device(), &in_binary32, 0.9, true).unwrap(),
+            "{n} × {vocab}"
+        );
+        let got = logits_gradient(&device(), &rows, &out, &coef, Some(&coef)).unwrap();
+        let want = logits_gradient::<f32>(&device(), &in_binary32, &out, &coef, Some(&coef)).unwrap();
+        assert!(got.iter().filter(|x| x.widen() != 0.0).count() > n * vocab / 4, "{n} × {vocab}");
+        for (i, (got, want)) in got.iter().zip(&want).enumerate() {
+            assert_eq!(*got, S::narrow(*want), "entry {i} of {n} × {vocab}: {want:e}");
+        }
+        let mask = Some(&mask[..]);
+        logits_gradient_in_place(&device(), &mut z, &labels, mask, &out, &coef, Some(&coef)).unwrap();
+        assert_eq!(z, got, "{n} × {vocab}, in place");
+    }
+}
+
+#[test]
+fn half_precision_is_binary32_rounded_once() {
+    is_binary32_rounded_once::<Bf16>();
+    is_binary32_rounded_once::<F16>();
+    is_binary32_rounded_once::<f32>();
+}
+
+#[test]
+fn a_gradient_that_half_precision_cannot_hold_is_an_error() {
+    fn refused<S: Storage>(coef: f32) -> Option<String>
+    where
+        for<'a> LogitsStatistics<'a, S>: Compiled,
+        for<'a> LogitsGradient<'a, S>: Compiled,
+    {
+        let (mut z, labels) = stored::<S>(3, 40);
+        let rows = Logits { logits: &z[..], labels: &labels, loss_mask: None };
+        let out = logits_statistics(&device(), &rows, 1.0, false).unwrap();
+        let coef = [0.5, 0.5, coef];
+        let apart = logits_gradient(&device(), &rows, &out, &coef, None).map(|_| ());
+        let in_place = logits_gradient_in_place(&device(), &mut z, &labels, None, &out, &coef, None);
+        assert_eq!(
+            apart.as_ref().map_err(ToString::to_string),
+            in_place.as_ref().map_err(ToString::to_string)
+        );
+        apart.err().map(|error| error.to_string())
+    }
+    assert_eq!(refused::<F16>(6e4), None);
+    let large = refused::<F16>(1e5).unwrap();
+    assert!(large.starts_with("`gradient of the row of logits`[2] is not finite"), "{large}");
+    assert_eq!((refused::<Bf16>(1e5), refused::<f32>(3.4e38)), (None, None));
+    assert!(refused::<Bf16>(f32::INFINITY).unwrap().starts_with("`coef`[2] is inf"));
+    let bits = [0x3f80, 0x4000];
+    assert_eq!(Bf16::of_bits(&bits).iter().map(|x| x.widen()).collect::<Vec<_>>(), [1.0, 2.0]);
+    let mut bits = [0x3c00, 0xc000];
+    F16::of_bits_mut(&mut bits)[0] = F16::narrow(-4.0);
+    assert_eq!(bits, [0xc400, 0xc000]);
 }
 
 #[test]

@@ -15,8 +15,8 @@
 //! [`LogitsStatistics`](super::LogitsStatistics) over the same logits and temperature.
 //!
 //! **Special cases**: an entry of −∞ gets exactly 0, as does a row that is masked or whose coefficients
-//! are 0. Rows that cannot be used, coefficients that are not finite, and gradients that overflow raise the
-//! row's [alarm](crate::ragged::flag).
+//! are 0. Rows that cannot be used, coefficients that are not finite, and gradients that overflow the format
+//! of the logits raise the row's [alarm](crate::ragged::flag).
 //!
 //! **Accuracy**: the label's own entry computes 1 − p_a as (Z − e_a)/Z, so that a nearly certain token keeps
 //! its digits.
@@ -24,16 +24,18 @@
 use super::statistics::{ENTROPY, LARGEST, TOTAL};
 use super::{LogitRows, Scale, check_temperature, floored, inverse, ln_total, weight};
 use crate::Error;
-use crate::num::{self, Arith};
+use crate::num::{self, Arith, Storage};
 use crate::op::Kernel;
 use crate::ragged::{In, Mask, Out, Span, Stream, flag};
 use crate::team::{Element, Lane, Team};
+use core::marker::PhantomData;
 
-/// The op `logits_gradient`: the gradient of each row of logits.
+/// The ops `logits_gradient` (`f32`), `logits_gradient_bf16` and `logits_gradient_f16`: the gradient of each
+/// row of logits.
 #[derive(Debug)]
-pub struct LogitsGradient<'a> {
+pub struct LogitsGradient<'a, S = f32> {
     /// Logits, and which rows take part.
-    pub rows: LogitRows<'a>,
+    pub rows: LogitRows<'a, S>,
     /// Label of each row, `[rows]`.
     pub labels: In<'a, u32>,
     /// Temperature T, 1e-6 to 1e6.
@@ -45,17 +47,18 @@ pub struct LogitsGradient<'a> {
     pub coef: In<'a, f32>,
     /// dL/dH, `[rows]`; absent = 0.
     pub coef_entropy: Option<In<'a, f32>>,
-    /// dL/dz, `[rows · vocab]`.
-    pub gradient: Out<'a, f32>,
+    /// dL/dz, `[rows · vocab]`. On a GPU it may be the memory of the logits: each element is read before it
+    /// is written, and its value is used by no other thread.
+    pub gradient: Out<'a, S>,
     /// Row alarm, `[rows]`: above [`flag::LIMIT`] if the row cannot be used or a result is invalid.
     pub row_alarm: Out<'a, u32>,
 }
 
-crate::kernel_args!(unsafe LogitsGradient<'_> {
+crate::kernel_args!(unsafe impl[S: Storage] LogitsGradient<'_, S> {
     rows, labels, temperature, state, coef, coef_entropy, gradient, row_alarm
 });
 
-impl LogitsGradient<'_> {
+impl<S: Storage> LogitsGradient<'_, S> {
     /// Checks the sizes and the temperature.
     ///
     /// Errors: those of [`LogitRows::check`]; [`Error::Value`] if `temperature` is outside 1e-6 to 1e6.
@@ -67,7 +70,7 @@ impl LogitsGradient<'_> {
 
 /// The gradient of every entry except the label's.
 #[derive(Clone, Copy)]
-struct Other {
+struct Other<S> {
     scale: Scale,
     /// 1/Z.
     share: f32,
@@ -78,9 +81,10 @@ struct Other {
     /// H − ln Z: added to y it is ln p + H.
     shift: f32,
     on: bool,
+    stored: PhantomData<S>,
 }
 
-impl Element<1, 1, 0, 0> for Other {
+impl<S: Storage> Element<1, 1, 0, 0> for Other<S> {
     #[inline(always)]
     fn element<A: Arith>(&self, _staged: [f32; 2], input: impl Fn(usize) -> f32) -> Lane<1, 0, 0> {
         let y = self.scale.exponent(input(0));
@@ -88,12 +92,13 @@ impl Element<1, 1, 0, 0> for Other {
         // 0 − x: a gradient is never −0.
         let gradient = 0.0 - p * (self.score + self.entropy * (floored(y) + self.shift));
         let gradient = if self.on { gradient } else { 0.0 };
-        Lane { out: [gradient], sum: [], max: [], alarm: flag::finite(gradient) }
+        Lane { out: [gradient], sum: [], max: [], alarm: S::finite(gradient) }
     }
 }
 
-impl Kernel for LogitsGradient<'_> {
-    const NAME: &'static str = "logits_gradient";
+impl<S: Storage> Kernel for LogitsGradient<'_, S> {
+    const NAME: &'static str =
+        S::SUFFIX.of(["logits_gradient", "logits_gradient_bf16", "logits_gradient_f16"]);
 
     fn check_bounds(&self) -> Result<(), Error> {
         let (rows, logits) = self.rows.sizes()?;
@@ -125,13 +130,14 @@ impl Kernel for LogitsGradient<'_> {
             Some(coef) => coef.at(row),
             None => 0.0,
         };
-        let other = Other {
+        let other = Other::<S> {
             scale,
             share: num::div64(1.0, total) as f32,
             score: self.coef.at(row) * scale.inverse,
             entropy: of_entropy * scale.inverse,
             shift: shift as f32,
             on,
+            stored: PhantomData,
         };
         let given = self.labels.at(row) as usize;
         let label = span.start + if given < self.rows.vocab { given } else { 0 };
@@ -145,16 +151,16 @@ impl Kernel for LogitsGradient<'_> {
             (from, to) = (to + 1, span.end);
         }
         if team.leads() {
-            let y = scale.exponent(self.rows.logits.at(label));
+            let y = scale.exponent(self.rows.logits.at(label).widen());
             let e = f64::from(weight::<T::Arith>(y));
             let score = f64::from(other.score) * num::div64(total - e, total);
             let own =
                 score - f64::from(other.entropy) * num::div64(e, total) * (f64::from(floored(y)) + shift);
             let own = if on { num::canonical(own as f32 + 0.0) } else { 0.0 };
-            self.gradient.put(label, own);
+            self.gradient.put(label, S::narrow(own));
             // A label that is outside the vocabulary, or forbidden in it, has no gradient.
             let known = (given < self.rows.vocab) & (y > f32::NEG_INFINITY);
-            let fault = if on & !known { u32::MAX } else { flag::finite(own) };
+            let fault = if on & !known { u32::MAX } else { S::finite(own) };
             self.row_alarm.put(row, flag::worse(alarm, fault));
         }
     }

@@ -14,6 +14,9 @@
 //! 2⁻⁵³ of the largest add nothing. No op stores a row of intermediate values; exponentials are recomputed
 //! where they are needed.
 //!
+//! Statistics and gradients also exist for logits that are stored in half precision: they are those of the
+//! same logits in binary32, and a gradient is rounded to the format of the logits when it is written.
+//!
 //! A row whose largest entry is not finite (it has a NaN or +∞, or is −∞ everywhere) raises its alarm, and
 //! its results are NaN.
 
@@ -32,15 +35,15 @@ pub use otr_sampled::OtrSampled;
 pub use statistics::LogitsStatistics;
 
 use crate::Error;
-use crate::num::{self, Arith};
+use crate::num::{self, Arith, Storage};
 use crate::ragged::{In, Mask, Span, Stream};
 use crate::team::{Element, Lane, Team};
 
 /// A row-major matrix of logits, of which some rows take part.
 #[derive(Clone, Copy, Debug)]
-pub struct LogitRows<'a> {
+pub struct LogitRows<'a, S = f32> {
     /// Logits, `[rows · vocab]`.
-    pub logits: In<'a, f32>,
+    pub logits: In<'a, S>,
     /// Number of rows, one per token.
     pub rows: usize,
     /// Number V of entries per row, 1 to [`LogitRows::MAX_VOCAB`].
@@ -49,7 +52,7 @@ pub struct LogitRows<'a> {
     pub live: Mask<'a>,
 }
 
-crate::launch_args!(LogitRows<'_> { logits, rows, vocab, live });
+crate::launch_args!(impl[S: Storage] LogitRows<'_, S> { logits, rows, vocab, live });
 
 /// Number of elements per block in the search for the index of the largest.
 const BLOCK: usize = 2048;
@@ -60,13 +63,15 @@ const CUT: f32 = -87.0;
 impl LogitRows<'_> {
     /// Largest vocabulary: integers up to this are exact in binary32.
     pub const MAX_VOCAB: usize = 1 << 24;
+}
 
+impl<S: Storage> LogitRows<'_, S> {
     /// Checks the sizes.
     ///
-    /// Errors: [`Error::Value`] if `vocab` is outside 1 to [`MAX_VOCAB`](Self::MAX_VOCAB); [`Error::Length`]
-    /// unless there are rows · vocab logits.
+    /// Errors: [`Error::Value`] if `vocab` is outside 1 to [`MAX_VOCAB`](LogitRows::MAX_VOCAB);
+    /// [`Error::Length`] unless there are rows · vocab logits.
     pub fn check(&self) -> Result<(), Error> {
-        if self.vocab == 0 || self.vocab > Self::MAX_VOCAB {
+        if self.vocab == 0 || self.vocab > LogitRows::MAX_VOCAB {
             let (argument, expected) = ("vocab", "1 to 16777216");
             return Err(Error::Value { argument, index: None, expected, got: self.vocab as f64 });
         }
@@ -120,7 +125,7 @@ impl LogitRows<'_> {
         // The negated distance is largest for the first of equal entries.
         let end = if span.end - block > BLOCK { block + BLOCK } else { span.end };
         let first = team.max(Span::new(block, end), move |i| {
-            if logits.at(i) == largest { -((i - block) as f32) } else { f32::NEG_INFINITY }
+            if logits.at(i).widen() == largest { -((i - block) as f32) } else { f32::NEG_INFINITY }
         });
         let index = if first > f32::NEG_INFINITY { (block - span.start) as u32 + (-first) as u32 } else { 0 };
         (largest, index)
@@ -129,7 +134,7 @@ impl LogitRows<'_> {
 
 /// The largest of `span`: NaN if any is NaN, −∞ for an empty span.
 #[inline(always)]
-fn largest<T: Team>(team: &T, logits: In<'_, f32>, span: Span) -> f32 {
+fn largest<S: Storage, T: Team>(team: &T, logits: In<'_, S>, span: Span) -> f32 {
     team.sweep(span, Mask::all(), [Stream::Array(logits)], [], &Largest).maxima[0]
 }
 

@@ -29,7 +29,7 @@
 
 use super::{LogitRows, Scale, check_temperature, floored, inverse, ln_total, weight};
 use crate::Error;
-use crate::num::{self, Arith};
+use crate::num::{self, Arith, Storage};
 use crate::op::Kernel;
 use crate::ragged::{Cells, In, Mask, Out, Stream, flag};
 use crate::team::{Element, Lane, Team};
@@ -56,11 +56,12 @@ pub struct LogitsMoments<'a> {
 
 crate::launch_args!(LogitsMoments<'_> { entropy, collision, score_norm });
 
-/// The op `logits_statistics`: statistics of each row of logits.
+/// The ops `logits_statistics` (`f32`), `logits_statistics_bf16` and `logits_statistics_f16`: statistics of
+/// each row of logits.
 #[derive(Debug)]
-pub struct LogitsStatistics<'a> {
+pub struct LogitsStatistics<'a, S = f32> {
     /// Logits, and which rows take part.
-    pub rows: LogitRows<'a>,
+    pub rows: LogitRows<'a, S>,
     /// Label of each row, `[rows]`.
     pub labels: In<'a, u32>,
     /// Temperature T, 1e-6 to 1e6.
@@ -79,11 +80,11 @@ pub struct LogitsStatistics<'a> {
     pub row_alarm: Out<'a, u32>,
 }
 
-crate::kernel_args!(unsafe LogitsStatistics<'_> {
+crate::kernel_args!(unsafe impl[S: Storage] LogitsStatistics<'_, S> {
     rows, labels, temperature, logp, lse, top, moments, state, row_alarm
 });
 
-impl LogitsStatistics<'_> {
+impl<S: Storage> LogitsStatistics<'_, S> {
     /// Checks the sizes and the temperature.
     ///
     /// Errors: those of [`LogitRows::check`]; [`Error::Value`] if `temperature` is outside 1e-6 to 1e6.
@@ -113,8 +114,9 @@ impl Element<1, 0, 3, 0> for Moments {
     }
 }
 
-impl Kernel for LogitsStatistics<'_> {
-    const NAME: &'static str = "logits_statistics";
+impl<S: Storage> Kernel for LogitsStatistics<'_, S> {
+    const NAME: &'static str =
+        S::SUFFIX.of(["logits_statistics", "logits_statistics_bf16", "logits_statistics_f16"]);
 
     fn check_bounds(&self) -> Result<(), Error> {
         let rows = self.rows.sizes()?.0;
@@ -161,7 +163,11 @@ impl Kernel for LogitsStatistics<'_> {
             let live = !span.is_empty();
             let label = self.labels.at(row);
             let known = (label as usize) < self.rows.vocab;
-            let z = if live & known { self.rows.logits.at(span.start + label as usize) } else { f32::NAN };
+            let z = if live & known {
+                self.rows.logits.at(span.start + label as usize).widen()
+            } else {
+                f32::NAN
+            };
             let usable = live & largest.is_finite();
             let y = scale.exponent(z);
             let ln_z = ln_total::<T::Arith>(total);

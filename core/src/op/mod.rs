@@ -208,8 +208,20 @@ macro_rules! for_each_op {
                 "log-probability of the label, logsumexp, entropy, score norm and top token of a row of \
                  logits",
                 [0 logits_statistics, 1 logits_statistics_moments];
+            logits_statistics_bf16: $crate::logits::LogitsStatistics<'_, $crate::num::Bf16>,
+                "logits/statistics.rs", "token", "logits_statistics of logits that are stored in bfloat16",
+                [0 logits_statistics_bf16, 1 logits_statistics_bf16_moments];
+            logits_statistics_f16: $crate::logits::LogitsStatistics<'_, $crate::num::F16>,
+                "logits/statistics.rs", "token", "logits_statistics of logits that are stored in binary16",
+                [0 logits_statistics_f16, 1 logits_statistics_f16_moments];
             logits_gradient: $crate::logits::LogitsGradient<'_>, "logits/gradient.rs", "token",
                 "gradient of the logits from those of logp and entropy", [0 logits_gradient];
+            logits_gradient_bf16: $crate::logits::LogitsGradient<'_, $crate::num::Bf16>,
+                "logits/gradient.rs", "token", "logits_gradient of logits and gradients in bfloat16",
+                [0 logits_gradient_bf16];
+            logits_gradient_f16: $crate::logits::LogitsGradient<'_, $crate::num::F16>,
+                "logits/gradient.rs", "token", "logits_gradient of logits and gradients in binary16",
+                [0 logits_gradient_f16];
             otr_exact: $crate::logits::OtrExact<'_>, "logits/otr.rs", "token",
                 "one-token rollout in expectation: loss and gradient of the logits", [0 otr_exact];
             draw_tokens: $crate::logits::DrawTokens<'_>, "logits/draw.rs", "token",

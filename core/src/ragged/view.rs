@@ -6,6 +6,7 @@
 //! way to report a failure: lengths are checked before the launch, offsets by the `check` ops.
 
 use super::Span;
+use crate::num::Storage;
 use core::cell::Cell;
 use core::marker::PhantomData;
 
@@ -275,20 +276,20 @@ impl<'a, T: Copy> Cells<'a, T> {
     }
 }
 
-/// An `f32` input of a sweep: an array with one element per token, or one constant for the whole row (an
-/// absent optional argument, a per-sequence value).
+/// An input of a sweep, which reads it as `f32`: an array with one element per token, or one constant for the
+/// whole row (an absent optional argument, a per-sequence value).
 #[derive(Clone, Copy, Debug)]
-pub enum Stream<'a> {
+pub enum Stream<'a, S = f32> {
     /// One element per token.
-    Array(In<'a, f32>),
+    Array(In<'a, S>),
     /// The same value for every token.
     Constant(f32),
 }
 
-impl<'a> Stream<'a> {
+impl<'a, S: Storage> Stream<'a, S> {
     /// The array if present, otherwise the constant `absent`.
     #[inline(always)]
-    pub fn or(array: Option<In<'a, f32>>, absent: f32) -> Self {
+    pub fn or(array: Option<In<'a, S>>, absent: f32) -> Self {
         match array {
             Some(array) => Stream::Array(array),
             None => Stream::Constant(absent),
@@ -299,14 +300,14 @@ impl<'a> Stream<'a> {
     #[inline(always)]
     pub fn at(self, i: usize) -> f32 {
         match self {
-            Stream::Array(array) => array.at(i),
+            Stream::Array(array) => array.at(i).widen(),
             Stream::Constant(value) => value,
         }
     }
 }
 
-/// An `f32` output of a sweep that the caller may omit.
-pub type Sink<'a> = Option<Cells<'a, f32>>;
+/// An output of a sweep that the caller may omit.
+pub type Sink<'a, S = f32> = Option<Cells<'a, S>>;
 
 /// The cells that a row writes, if the caller wants the output.
 #[inline(always)]

@@ -6,7 +6,7 @@ use super::pairs::{PAIRED, two_largest};
 use super::recur::Recurrence;
 use super::rows;
 use super::scan::{Direction, Semigroup};
-use crate::num::{self, Arith};
+use crate::num::{self, Arith, Storage};
 use crate::op::Kernel;
 use crate::ragged::{Cells, In, Mask, Out, Sink, Span, Stream};
 use core::cell::Cell;
@@ -173,25 +173,39 @@ pub trait Team {
     }
 
     /// Reads `ins` at every live element of `span`, applies `f`, writes its `out` to `outs` (masked elements
-    /// get 0), and reduces the rest. A row has fewer than 2³² elements.
-    fn sweep<const J: usize, const M: usize, const K: usize, const E: usize, F: Element<J, M, K, E>>(
+    /// get 0), and reduces the rest. A row has fewer than 2³² elements. The arrays are stored as `S`.
+    fn sweep<
+        S: Storage,
+        const J: usize,
+        const M: usize,
+        const K: usize,
+        const E: usize,
+        F: Element<J, M, K, E>,
+    >(
         &self,
         span: Span,
         mask: Mask<'_>,
-        ins: [Stream<'_>; J],
-        outs: [Sink<'_>; M],
+        ins: [Stream<'_, S>; J],
+        outs: [Sink<'_, S>; M],
         f: &F,
     ) -> Swept<K, E>;
 
     /// A [`sweep`](Team::sweep) that several variants of a row have in common: on a CPU, in a function of its
     /// own.
     #[inline(always)]
-    fn sweep_apart<const J: usize, const M: usize, const K: usize, const E: usize, F: Element<J, M, K, E>>(
+    fn sweep_apart<
+        S: Storage,
+        const J: usize,
+        const M: usize,
+        const K: usize,
+        const E: usize,
+        F: Element<J, M, K, E>,
+    >(
         &self,
         span: Span,
         mask: Mask<'_>,
-        ins: [Stream<'_>; J],
-        outs: [Sink<'_>; M],
+        ins: [Stream<'_, S>; J],
+        outs: [Sink<'_, S>; M],
         f: &F,
     ) -> Swept<K, E> {
         self.sweep(span, mask, ins, outs, f)

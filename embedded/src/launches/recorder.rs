@@ -52,9 +52,9 @@ struct Recorder {
 
 impl Recorder {
     fn array<T>(&mut self, len: Option<usize>, flags: u64) -> Array {
-        let element = match std::any::type_name::<T>() {
+        let element = match std::any::type_name::<T>().rsplit("::").next().unwrap_or_default() {
             "u8" => Element::U8,
-            "u16" => Element::U16,
+            "u16" | "Bf16" | "F16" => Element::U16,
             "u32" | "i32" => Element::U32,
             "u64" => Element::U64,
             "f32" => Element::F32,

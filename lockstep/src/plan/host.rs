@@ -10,7 +10,7 @@ use crate::{ColumnElement, Counts, Device, Error, Metrics, RolloutsBuf};
 use lockstep_core::aggregate::totals::COUNTS;
 use lockstep_core::policy_loss::sum;
 use lockstep_core::ragged::In;
-use lockstep_gpu::Plain;
+use lockstep_ops::Plain;
 
 impl Plan {
     /// Number of bytes that a call on the host copies, at full capacity.

@@ -16,7 +16,7 @@ mod launches;
 mod staged;
 
 pub use image::DeviceRollouts;
-pub use lockstep_ops::{Memory, Queue};
+pub use lockstep_ops::{Memory, Plain, Queue};
 
 use crate::columns::{Element, Shape};
 use crate::recipe::Call;
@@ -215,6 +215,14 @@ impl Plan {
     /// `counts`, or if the aggregation's horizon is the longest sequence.
     pub fn launches(&self) -> &[&'static str] {
         &self.launches
+    }
+
+    /// Loads the kernels of the plan on a GPU, as its first [`enqueue`](Plan::enqueue) would. Call it before
+    /// a capture.
+    ///
+    /// Errors: the driver refuses the kernels.
+    pub fn load(&self, device: &crate::Device) -> Result<(), Error> {
+        device.load(&self.launches)
     }
 
     /// The calls that run on the host; empty if the plan consists of launches only.

@@ -7,17 +7,21 @@ pub use divergence::{Divergence, TwoRows, logits_kl};
 pub use sampled::{draw_tokens, otr_sampled};
 
 use crate::batch::check_length;
-use crate::{Device, Error};
+use crate::{Compiled, Device, Error};
 use lockstep_core::Error as Argument;
 use lockstep_core::logits::statistics::{LogitsMoments, STATE};
 use lockstep_core::logits::{LogitRows, LogitsGradient, LogitsStatistics, OtrExact};
+use lockstep_core::num::Storage;
 use lockstep_core::ragged::{In, Mask, Out, flag};
 
 /// Rows of logits with their labels.
+///
+/// Statistics and gradient take logits in `f32`, [`Bf16`](lockstep_core::num::Bf16) or
+/// [`F16`](lockstep_core::num::F16), the other ops in `f32`. All compute in binary32.
 #[derive(Clone, Copy, Debug)]
-pub struct Logits<'a> {
+pub struct Logits<'a, S = f32> {
     /// Logits `[rows][V]`, row-major, one row for each label. −∞ = forbidden by a vocabulary mask.
-    pub logits: &'a [f32],
+    pub logits: &'a [S],
     /// The sampled token or the label of each row, `[rows]`.
     pub labels: &'a [u32],
     /// Which rows take part, `[rows]`; `None` = all.
@@ -43,9 +47,9 @@ pub struct Statistics {
     state: Vec<f64>,
 }
 
-impl<'a> Logits<'a> {
+impl<'a, S: Storage> Logits<'a, S> {
     /// V, if the lengths agree.
-    fn rows(&self) -> Result<LogitRows<'a>, Error> {
+    fn rows(&self) -> Result<LogitRows<'a, S>, Error> {
         let rows = self.labels.len();
         if rows == 0 {
             return Err(Argument::Empty { argument: "labels", expected: "one per row of logits" }.into());
@@ -74,12 +78,13 @@ impl<'a> Logits<'a> {
     fn check_alarms(
         &self,
         alarms: &[u32],
-        coefs: &[(&'static str, &[f32])],
+        coefs: Option<Coefs<'_>>,
         result: &'static str,
     ) -> Result<(), Error> {
         let Some(row) = alarms.iter().position(|alarm| *alarm > flag::LIMIT) else { return Ok(()) };
         let vocab = self.logits.len() / self.labels.len();
-        let values = &self.logits[row * vocab..(row + 1) * vocab];
+        let values: Vec<f32> =
+            self.logits[row * vocab..(row + 1) * vocab].iter().map(|z| z.widen()).collect();
         let value = |argument, index: usize, expected, got: f32| {
             Err(Argument::Value { argument, index: Some(index), expected, got: got.into() }.into())
         };
@@ -98,15 +103,14 @@ impl<'a> Logits<'a> {
         if values[label] == f32::NEG_INFINITY {
             return value("logits", row * vocab + label, "a finite number: it is the label's", values[label]);
         }
-        for (argument, coefs) in coefs {
-            if !coefs[row].is_finite() {
-                return value(argument, row, "a finite number", coefs[row]);
-            }
-        }
-        let hint = "logits or coefficients are too large for f32: scale them";
-        Err(Argument::NotFinite { result, index: row, hint }.into())
+        coefs.map_or(Ok(()), |coefs| coefs.check_finite(row))?;
+        Err(Argument::NotFinite { result, index: row, hint: HINT }.into())
     }
 }
+
+const HINT: &str = "logits or coefficients are too large for the type of the logits: scale them";
+/// The result that a gradient's error names.
+const GRADIENT: &str = "gradient of the row of logits";
 
 /// Computes the log-probability of the label, the logsumexp and the top token of every row and, if `moments`,
 /// also the entropy and the sums of squares; formulas: [`lockstep_core::logits::statistics`].
@@ -123,12 +127,15 @@ impl<'a> Logits<'a> {
 /// assert_eq!(out.top, [0]);
 /// # Ok::<(), lockstep_ops::Error>(())
 /// ```
-pub fn logits_statistics(
+pub fn logits_statistics<S: Storage>(
     device: &Device,
-    logits: &Logits<'_>,
+    logits: &Logits<'_, S>,
     temperature: f32,
     moments: bool,
-) -> Result<Statistics, Error> {
+) -> Result<Statistics, Error>
+where
+    for<'a> LogitsStatistics<'a, S>: Compiled,
+{
     let rows = logits.rows()?;
     let n = rows.rows;
     let of_moments = || vec![0.0; if moments { n } else { 0 }];
@@ -160,7 +167,7 @@ pub fn logits_statistics(
     };
     kernel.check()?;
     device.run(&kernel)?;
-    logits.check_alarms(&alarms, &[], "logp")?;
+    logits.check_alarms(&alarms, None, "logp")?;
     Ok(out)
 }
 
@@ -180,26 +187,19 @@ pub fn logits_statistics(
 /// assert_eq!(dz[2], 0.0);
 /// # Ok::<(), lockstep_ops::Error>(())
 /// ```
-pub fn logits_gradient(
+pub fn logits_gradient<S: Storage>(
     device: &Device,
-    logits: &Logits<'_>,
+    logits: &Logits<'_, S>,
     statistics: &Statistics,
     coef: &[f32],
     coef_entropy: Option<&[f32]>,
-) -> Result<Vec<f32>, Error> {
-    let rows = logits.rows()?;
-    check_length("coef", rows.rows, "one per row of logits", coef.len())?;
-    check_length("statistics", rows.rows, "one per row of logits", statistics.logp.len())?;
-    let mut coefs = vec![("coef", coef)];
-    if let Some(of_entropy) = coef_entropy {
-        check_length("coef_entropy", rows.rows, "one per row of logits", of_entropy.len())?;
-        if statistics.entropy.is_empty() {
-            let expected = "given, but the statistics have no entropy: ask for moments";
-            return Err(Argument::Combination { argument: "coef_entropy", expected }.into());
-        }
-        coefs.push(("coef_entropy", of_entropy));
-    }
-    let (mut gradient, mut alarms) = (vec![0.0; logits.logits.len()], vec![0; rows.rows]);
+) -> Result<Vec<S>, Error>
+where
+    for<'a> LogitsGradient<'a, S>: Compiled,
+{
+    let (rows, coefs) = (logits.rows()?, Coefs { coef, coef_entropy });
+    coefs.check(rows.rows, statistics)?;
+    let (mut gradient, mut alarms) = (vec![S::default(); logits.logits.len()], vec![0; rows.rows]);
     let kernel = LogitsGradient {
         rows,
         labels: In::new(logits.labels),
@@ -212,8 +212,116 @@ pub fn logits_gradient(
     };
     kernel.check()?;
     device.run(&kernel)?;
-    logits.check_alarms(&alarms, &coefs, "gradient of the row of logits")?;
+    logits.check_alarms(&alarms, Some(coefs), GRADIENT)?;
     Ok(gradient)
+}
+
+/// Replaces `logits` `[rows][V]` by their gradient: [`logits_gradient`] without a second array of that size.
+/// Copies a few rows at a time.
+///
+/// Errors: those of [`logits_gradient`]; some rows of `logits` may then be gradients already. An invalid
+/// logit is reported by the row of its gradient.
+///
+/// ```
+/// use lockstep_ops::{Device, ops::logits::{Logits, logits_gradient_in_place, logits_statistics}};
+/// let (mut logits, labels) = ([0.0f32, 0.0, f32::NEG_INFINITY, 0.0], [3]);
+/// let rows = Logits { logits: &logits, labels: &labels, loss_mask: None };
+/// let out = logits_statistics(&Device::cpu(), &rows, 1.0, false)?;
+/// logits_gradient_in_place(&Device::cpu(), &mut logits, &labels, None, &out, &[-1.0], None)?;
+/// assert!((logits[0] - 1.0 / 3.0).abs() < 1e-6 && (logits[3] + 2.0 / 3.0).abs() < 1e-6);
+/// assert_eq!(logits[2], 0.0);
+/// # Ok::<(), lockstep_ops::Error>(())
+/// ```
+pub fn logits_gradient_in_place<S: Storage>(
+    device: &Device,
+    logits: &mut [S],
+    labels: &[u32],
+    loss_mask: Option<&[u8]>,
+    statistics: &Statistics,
+    coef: &[f32],
+    coef_entropy: Option<&[f32]>,
+) -> Result<(), Error>
+where
+    for<'a> LogitsGradient<'a, S>: Compiled,
+{
+    let all = Logits { logits: &*logits, labels, loss_mask }.rows()?;
+    let (n, vocab, coefs) = (all.rows, all.vocab, Coefs { coef, coef_entropy });
+    coefs.check(n, statistics)?;
+    // Enough rows for every thread, in a copy that stays in the cache.
+    let some = (COPIED / size_of::<S>() / vocab).clamp(16, n.max(16));
+    let mut copy = Vec::new();
+    for (k, part) in logits.chunks_mut(some * vocab).enumerate() {
+        copy.clear();
+        copy.extend_from_slice(part);
+        let rows = k * some..k * some + copy.len() / vocab;
+        let mut alarms = vec![0; rows.len()];
+        let state: Vec<f64> =
+            statistics.state.chunks(n).flat_map(|values| &values[rows.clone()]).copied().collect();
+        let kernel = LogitsGradient {
+            rows: LogitRows {
+                logits: In::new(&copy),
+                rows: rows.len(),
+                vocab,
+                live: Mask::new(loss_mask.map(|mask| &mask[rows.clone()])),
+            },
+            labels: In::new(&labels[rows.clone()]),
+            temperature: statistics.temperature,
+            state: In::new(&state),
+            coef: In::new(&coef[rows.clone()]),
+            coef_entropy: coef_entropy.map(|coef| In::new(&coef[rows.clone()])),
+            gradient: Out::new(part),
+            row_alarm: Out::new(&mut alarms),
+        };
+        kernel.check()?;
+        device.run(&kernel)?;
+        if let Some(row) = alarms.iter().position(|alarm| *alarm > flag::LIMIT) {
+            coefs.check_finite(rows.start + row)?;
+            let index = rows.start + row;
+            return Err(Argument::NotFinite { result: GRADIENT, index, hint: HINT }.into());
+        }
+    }
+    Ok(())
+}
+
+/// Bytes of logits that [`logits_gradient_in_place`] copies at a time.
+const COPIED: usize = 1 << 22;
+
+/// dL/dlogp and dL/dH of each row.
+#[derive(Clone, Copy)]
+struct Coefs<'a> {
+    coef: &'a [f32],
+    coef_entropy: Option<&'a [f32]>,
+}
+
+impl<'a> Coefs<'a> {
+    fn named(self) -> Vec<(&'static str, &'a [f32])> {
+        let of_entropy = self.coef_entropy.map(|coef| ("coef_entropy", coef));
+        [("coef", self.coef)].into_iter().chain(of_entropy).collect()
+    }
+
+    fn check(self, rows: usize, statistics: &Statistics) -> Result<(), Error> {
+        check_length("coef", rows, "one per row of logits", self.coef.len())?;
+        check_length("statistics", rows, "one per row of logits", statistics.logp.len())?;
+        if let Some(of_entropy) = self.coef_entropy {
+            check_length("coef_entropy", rows, "one per row of logits", of_entropy.len())?;
+            if statistics.entropy.is_empty() {
+                let expected = "given, but the statistics have no entropy: ask for moments";
+                return Err(Argument::Combination { argument: "coef_entropy", expected }.into());
+            }
+        }
+        Ok(())
+    }
+
+    fn check_finite(self, row: usize) -> Result<(), Error> {
+        for (argument, values) in self.named() {
+            let got = values[row];
+            if !got.is_finite() {
+                let (index, expected) = (Some(row), "a finite number");
+                return Err(Argument::Value { argument, index, expected, got: got.into() }.into());
+            }
+        }
+        Ok(())
+    }
 }
 
 /// The loss of the one-token rollout over label positions.
@@ -267,7 +375,7 @@ pub fn otr_exact(
     };
     kernel.check()?;
     device.run(&kernel)?;
-    logits.check_alarms(&alarms, &[], "loss of the row")?;
+    logits.check_alarms(&alarms, None, "loss of the row")?;
     out.mean(device, share)
 }
 

@@ -51,7 +51,10 @@ pub use host_rules::{filtration, limit, robust_baselines, sample_weights, signed
 pub use kl::kl;
 pub use kl_importance::{kl_importance, kl_importance_into, kl_in_reward};
 pub use log_ratio::{log_ratio_scan, segment_log_ratio};
-pub use logits::{draw_tokens, logits_gradient, logits_kl, logits_statistics, otr_exact, otr_sampled};
+pub use logits::{
+    draw_tokens, logits_gradient, logits_gradient_in_place, logits_kl, logits_statistics, otr_exact,
+    otr_sampled,
+};
 pub use moments::token_moments;
 pub use optimal_token_baseline::optimal_token_baseline;
 pub use pass_at_k::pass_at_k;

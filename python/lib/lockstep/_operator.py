@@ -8,6 +8,11 @@ from typing import Any
 import torch
 
 
+def traced() -> bool:
+    """Returns whether anything observes dispatched calls."""
+    return bool(torch.compiler.is_compiling() or torch._C._len_torch_dispatch_stack())
+
+
 def operator(
     forward: Callable[..., Any], fake: Callable[..., Any], keep: Callable[..., Any] | None = None, backward: Callable[..., Any] | None = None
 ) -> Callable[..., Any]:
@@ -24,10 +29,8 @@ def operator(
         direct = _function(forward, keep, backward).apply
 
     def call(*inputs: Any) -> Any:
-        # Whether anything observes dispatched calls. A trip through the dispatcher takes longer than the op
-        # on a small batch.
-        looked_at = torch.compiler.is_compiling() or torch._C._len_torch_dispatch_stack()
-        return op(*inputs) if looked_at else direct(*inputs)
+        # A trip through the dispatcher takes longer than the op on a small batch.
+        return op(*inputs) if traced() else direct(*inputs)
 
     return call
 

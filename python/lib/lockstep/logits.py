@@ -13,9 +13,20 @@ tensor([[-0.3333, -0.3333,  0.0000,  0.6667]])
 
 An entry of −∞ is a token that a vocabulary mask forbids: its probability and gradient are 0. Nothing
 of size `[N, V]` is kept except the logits themselves. Tensors are torch's, on a CPU, CUDA or ROCm, and the
-computation runs on their device. Logits that are half precision or not contiguous are copied to float32 for
-the duration of a call; the gradient has their type. A call waits for its device, so that a bad value is an
-exception.
+computation runs on their device, in float32. `statistics` and its gradient read and write logits in bfloat16,
+float16 or float32 as they are; `kl` and `draw` copy half precision to float32 for the duration of a call. A
+gradient has the type of its logits. A call waits for its device, so that a bad value is an exception.
+
+A trainer that would rather not hold the logits of a whole batch computes them in parts, and lets the backward
+pass of each part put the gradient where its logits were:
+
+>>> hidden, head = torch.randn(6, 4, requires_grad=True), torch.nn.Linear(4, 11)
+>>> labels, advantages = torch.arange(6), torch.linspace(-1, 1, 6)
+>>> for part in torch.arange(6).split(2):
+...     out = lockstep.logits.statistics(head(hidden[part]), labels[part], inplace_backward=True)
+...     (-advantages[part] * out.logp).sum().backward()
+>>> hidden.grad.shape, head.weight.grad.shape
+(torch.Size([6, 4]), torch.Size([11, 4]))
 """
 
 from __future__ import annotations
@@ -26,7 +37,7 @@ import torch
 from torch import Tensor
 
 from . import _native
-from ._operator import operator
+from ._operator import operator, traced
 from .arrays import cast, check_constant, check_shape, launch
 from .columns import error
 
@@ -57,9 +68,16 @@ def _check(name: str, logits: Tensor, like: tuple[int, ...] | None = None) -> No
         check_shape(name, logits, *like)
 
 
-def _rows(logits: Tensor) -> Tensor:
-    """Converts logits to the ops' layout, `[N, V]`."""
-    return logits.float().reshape(logits.shape[:-1].numel(), logits.shape[-1]).contiguous()
+def _rows(logits: Tensor, formats: Any = (torch.float32,)) -> Tensor:
+    """Converts logits to the ops' layout, `[N, V]`, and to float32 unless their type is among `formats`."""
+    logits = logits if logits.dtype in formats else logits.float()
+    return logits.reshape(logits.shape[:-1].numel(), logits.shape[-1]).contiguous()
+
+
+# How an op that takes half precision calls it.
+_FORMATS = {torch.float32: "f32", torch.bfloat16: "bf16", torch.float16: "f16"}
+# Bytes of logits that an in-place gradient on a CPU copies at a time.
+_COPIED = 1 << 22
 
 
 def _of_rows(name: str, type_: str, tensor: Tensor | None, logits: Tensor) -> Any:
@@ -87,15 +105,16 @@ def _outputs(logits: Tensor, entropy: bool) -> tuple[Tensor, ...]:
 
 
 def _logits_statistics(
-    logits: Tensor, labels: Tensor, mask: Tensor | None, temperature: float, entropy: bool
+    logits: Tensor, labels: Tensor, mask: Tensor | None, temperature: float, entropy: bool, inplace_backward: bool
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
     """Returns logp, entropy, lse, top, collision, score_norm, state."""
+    rows = _rows(logits, _FORMATS)
     logp, of_entropy, lse, top, collision, score_norm, state = out = _outputs(logits, entropy)
     moments = dict(entropy=of_entropy, collision=collision, score_norm=score_norm) if entropy else {}
     top = top.to(torch.int32)
     launch(
-        _native.logits_statistics, logits.shape[-1], temperature,
-        logits=_rows(logits), labels=_of_rows("labels", "u32", labels, logits), loss_mask=_of_rows("mask", "u8", mask, logits),
+        _native.logits_statistics, _FORMATS[rows.dtype], logits.shape[-1], temperature,
+        logits=rows, labels=_of_rows("labels", "u32", labels, logits), loss_mask=_of_rows("mask", "u8", mask, logits),
         logp=logp, lse=lse, top=top, **moments, state=state, alarm=_alarm(logits),
     )  # fmt: skip
     return (*out[:3], top.long(), *out[4:])
@@ -105,21 +124,53 @@ def _logits_gradient(
     logits: Tensor, labels: Tensor, mask: Tensor | None, temperature: float, state: Tensor, coef: Tensor, coef_entropy: Tensor | None
 ) -> Tensor:
     """Returns dL/dlogits from dL/dlogp and dL/d(entropy)."""
-    gradient = logits.new_empty(logits.shape, dtype=torch.float32)
+    rows = _rows(logits, _FORMATS)
+    gradient = torch.empty_like(rows)
+    _launch_gradient(rows, gradient, labels, mask, temperature, state, coef, coef_entropy)
+    return gradient.view(logits.shape).to(logits.dtype)
+
+
+def _launch_gradient(
+    rows: Tensor, to: Tensor, labels: Tensor, mask: Tensor | None, temperature: float, state: Tensor, coef: Tensor, coef_entropy: Tensor | None
+) -> None:
+    like = rows if labels.dim() == 1 else rows.view(*labels.shape, rows.shape[-1])
     launch(
-        _native.logits_gradient, logits.shape[-1], temperature,
-        logits=_rows(logits), labels=_of_rows("labels", "u32", labels, logits), loss_mask=_of_rows("mask", "u8", mask, logits), state=state,
+        _native.logits_gradient, _FORMATS[rows.dtype], rows.shape[-1], temperature,
+        logits=rows, labels=_of_rows("labels", "u32", labels, like), loss_mask=_of_rows("mask", "u8", mask, like), state=state,
         coef=coef.contiguous(), coef_entropy=None if coef_entropy is None else coef_entropy.contiguous(),
-        gradient=gradient, alarm=_alarm(logits),
+        gradient=to, alarm=_alarm(like),
     )  # fmt: skip
-    return gradient.to(logits.dtype)
 
 
 _gradient = operator(_logits_gradient, lambda logits, *rest: logits.new_empty(logits.shape))
 
 
+def _gradient_in_place(
+    logits: Tensor, labels: Tensor, mask: Tensor | None, temperature: float, state: Tensor, coef: Tensor, coef_entropy: Tensor | None
+) -> Tensor:
+    """Replaces the logits by their gradient."""
+    rows = logits.detach().view(-1, logits.shape[-1])
+    if rows.device.type != "cpu":
+        _launch_gradient(rows, rows, labels, mask, temperature, state, coef, coef_entropy)
+        return logits.detach()
+    for name, array in (("coef", coef), ("coef_entropy", coef_entropy)):
+        bad = [] if array is None else (~array.reshape(-1).isfinite()).nonzero()
+        if len(bad):
+            index, value = bad[0].item(), array.reshape(-1)[bad[0]].item()
+            raise error(name, f"[{index}] is {value}: expected a finite number", index)
+    # A CPU reads from copies of a few rows.
+    some = max(16, _COPIED // max(rows[:1].nbytes, 1))
+    flat = [None if array is None else array.reshape(-1) for array in (labels, mask, coef, coef_entropy)]
+    state = state.view(3, -1)
+    for at in range(0, len(rows), some):
+        part = slice(at, at + some)
+        labels, mask, coef, coef_entropy = (None if array is None else array[part] for array in flat)
+        _launch_gradient(rows[part].clone(), rows[part], labels, mask, temperature, state[:, part].contiguous(), coef, coef_entropy)
+    return logits.detach()
+
+
 def _keep(ctx, inputs, output):
-    logits, labels, mask, ctx.temperature, ctx.entropy = inputs
+    logits, labels, mask, ctx.temperature, ctx.entropy, ctx.inplace = inputs
     ctx.mark_non_differentiable(*output[2:])
     ctx.save_for_backward(logits, labels, mask, output[-1])
 
@@ -128,16 +179,23 @@ def _backward(ctx, of_logp, of_entropy, *_):
     logits, labels, mask, state = ctx.saved_tensors
     of_logp = torch.zeros(labels.shape, device=logits.device) if of_logp is None else of_logp
     of_entropy = of_entropy if ctx.entropy else None
-    return _gradient(logits, labels, mask, ctx.temperature, state, of_logp, of_entropy), None, None, None, None
+    gradient = _gradient_in_place if ctx.inplace and not traced() else _gradient
+    return gradient(logits, labels, mask, ctx.temperature, state, of_logp, of_entropy), None, None, None, None, None
 
 
 _statistics = operator(
-    _logits_statistics, lambda logits, labels, mask, temperature, entropy: _outputs(logits, entropy), _keep, _backward
+    _logits_statistics, lambda logits, labels, mask, temperature, entropy, inplace: _outputs(logits, entropy), _keep, _backward
 )
 
 
 def statistics(
-    logits: Tensor, labels: Tensor, *, temperature: float = 1.0, entropy: bool = False, mask: Tensor | None = None
+    logits: Tensor,
+    labels: Tensor,
+    *,
+    temperature: float = 1.0,
+    entropy: bool = False,
+    mask: Tensor | None = None,
+    inplace_backward: bool = False,
 ) -> Statistics:
     """Computes the log-probability of each row's token, log π(a) = z_a/T − ln Σ exp(z/T).
 
@@ -146,11 +204,20 @@ def statistics(
     content is ignored). The gradient of the logits follows from those of `logp` and `entropy`: [c (1[v = a]
     − p_v) − h p_v (ln p_v + H)] / T.
 
+    With `inplace_backward` the backward pass overwrites `logits` with their gradient instead of allocating
+    one, as flash-attn's cross entropy does: nothing else may need them afterwards, and there is one backward
+    pass. Under `torch.compile`, which plans memory itself, it changes nothing.
+
     Raises `lockstep.Error`: wrong shapes; a token outside of the vocabulary or forbidden there; a row with
-    NaN, +∞ or nothing but −∞ (index into the logits); a temperature outside 1e-6 to 1e6.
+    NaN, +∞ or nothing but −∞ (index into the logits); a temperature outside 1e-6 to 1e6; with
+    `inplace_backward`, logits in float64 or not contiguous.
     """
     _check("logits", logits)
-    found = _statistics(logits, labels, mask, temperature, entropy)
+    if inplace_backward and logits.dtype not in _FORMATS:
+        raise error("logits", f" has type {logits.dtype}: expected float32, bfloat16 or float16 for inplace_backward")
+    if inplace_backward and not logits.is_contiguous():
+        raise error("logits", " does not lie in one piece, as inplace_backward needs: call .contiguous()")
+    found = _statistics(logits, labels, mask, temperature, entropy, inplace_backward)
     logp, of_entropy, lse, top, *moments, _ = found
     return Statistics(logp, of_entropy, lse, top, *moments) if entropy else Statistics(logp, None, lse, top, None, None)
 

@@ -5,16 +5,17 @@ use lockstep::Device;
 use lockstep::core::logits::kl::Direction;
 use lockstep::core::logits::statistics::{LogitsMoments, STATE};
 use lockstep::core::logits::{DrawTokens, LogitRows, LogitsGradient, LogitsKl, LogitsStatistics};
+use lockstep::core::num::{Bf16, F16, Storage};
 use lockstep::core::ragged::In;
 use lockstep::ops::logits::{self as ops, Logits, TwoRows};
-use lockstep::plan::Queue;
-use lockstep::{Error, core::Error as Argument};
+use lockstep::plan::{Plain, Queue};
+use lockstep::{Compiled, Error, core::Error as Argument};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 
 /// Returns the rows of `vocab` logits in `logits`; `loss_mask` selects the rows that take part.
-fn rows(arrays: &Arrays, vocab: usize) -> Result<LogitRows<'static>, Error> {
-    let logits = arrays.input::<f32>("logits")?;
+fn rows<S: Storage>(arrays: &Arrays, vocab: usize) -> Result<LogitRows<'static, S>, Error> {
+    let logits = arrays.input::<S>("logits")?;
     let rows = logits.len() / vocab.max(1);
     let found = LogitRows { logits, rows, vocab, live: arrays.mask("loss_mask", rows)? };
     found.check()?;
@@ -32,36 +33,62 @@ fn labels(arrays: &Arrays, rows: usize) -> Result<In<'static, u32>, Error> {
 }
 
 /// Host copies for the checks of the ops over slices, which name the entry that raised a row's alarm.
-struct Host {
-    logits: Vec<f32>,
+struct Host<S> {
+    logits: Vec<S>,
     labels: Vec<u32>,
     loss_mask: Option<Vec<u8>>,
 }
 
-impl Host {
-    fn new(queue: &Queue, rows: &LogitRows<'_>, labels: Option<In<'_, u32>>) -> Result<Host, Error> {
+impl<S: Storage + Plain> Host<S> {
+    fn new(queue: &Queue, rows: &LogitRows<'_, S>, labels: Option<In<'_, u32>>) -> Result<Host<S>, Error> {
         let labels = labels.map_or(Ok(vec![0; rows.rows]), |labels| copy!(queue, labels))?;
         let loss_mask = rows.live.bytes().map(|bytes| copy!(queue, bytes)).transpose()?;
         Ok(Host { logits: copy!(queue, rows.logits)?, labels, loss_mask })
     }
 
-    fn view(&self) -> Logits<'_> {
+    fn view(&self) -> Logits<'_, S> {
         Logits { logits: &self.logits, labels: &self.labels, loss_mask: self.loss_mask.as_deref() }
     }
 }
 
-/// Computes log-probability, logsumexp and top token of rows of logits, and the state for their gradient;
-/// also `entropy`, `collision` and `score_norm`, if those arrays are given.
+/// Calls `$function::<S>($arguments…)` with the type S that `$format` names.
+macro_rules! in_format {
+    ($format:expr, $function:ident($($argument:expr),*)) => {
+        match $format {
+            "f32" => $function::<f32>($($argument),*),
+            "bf16" => $function::<Bf16>($($argument),*),
+            "f16" => $function::<F16>($($argument),*),
+            other => Err(PyValueError::new_err(format!("format is {other:?}: expected f32, bf16 or f16"))),
+        }
+    };
+}
+
+/// Computes log-probability, logsumexp and top token of rows of logits in `format`, and the state for their
+/// gradient; also `entropy`, `collision` and `score_norm`, if those arrays are given.
 #[pyfunction]
 pub(crate) fn logits_statistics(
+    py: Python<'_>,
+    at: On,
+    format: &str,
+    vocab: usize,
+    temperature: f32,
+    arrays: Arrays,
+) -> PyResult<()> {
+    in_format!(format, statistics_of(py, at, vocab, temperature, arrays))
+}
+
+fn statistics_of<S: Storage + Plain>(
     py: Python<'_>,
     at: On,
     vocab: usize,
     temperature: f32,
     arrays: Arrays,
-) -> PyResult<()> {
+) -> PyResult<()>
+where
+    for<'a> LogitsStatistics<'a, S>: Compiled,
+{
     on(py, at, |queue| {
-        let rows = rows(&arrays, vocab)?;
+        let rows = rows::<S>(&arrays, vocab)?;
         let n = rows.rows;
         let labels = labels(&arrays, n)?;
         let moments = match arrays.wanted("entropy", n)? {
@@ -91,18 +118,33 @@ pub(crate) fn logits_statistics(
     })
 }
 
-/// Computes dL/dlogits from dL/dlogp `coef` and, if given, dL/dH `coef_entropy`, with the `state` of
-/// `logits_statistics`.
+/// Computes dL/dlogits in `format` from dL/dlogp `coef` and, if given, dL/dH `coef_entropy`, with the `state`
+/// of `logits_statistics`. On a GPU `gradient` may be the array `logits`.
 #[pyfunction]
 pub(crate) fn logits_gradient(
+    py: Python<'_>,
+    at: On,
+    format: &str,
+    vocab: usize,
+    temperature: f32,
+    arrays: Arrays,
+) -> PyResult<()> {
+    in_format!(format, gradient_of(py, at, vocab, temperature, arrays))
+}
+
+fn gradient_of<S: Storage + Plain>(
     py: Python<'_>,
     at: On,
     vocab: usize,
     temperature: f32,
     arrays: Arrays,
-) -> PyResult<()> {
+) -> PyResult<()>
+where
+    for<'a> LogitsStatistics<'a, S>: Compiled,
+    for<'a> LogitsGradient<'a, S>: Compiled,
+{
     on(py, at, |queue| {
-        let rows = rows(&arrays, vocab)?;
+        let rows = rows::<S>(&arrays, vocab)?;
         let n = rows.rows;
         let of_rows = |name: &'static str, array: In<'static, f32>| match array.len() == n {
             true => Ok(array),
@@ -126,15 +168,36 @@ pub(crate) fn logits_gradient(
             row_alarm: arrays.output("alarm", n)?,
         };
         kernel.check()?;
+        let in_place = kernel.gradient.as_ptr().cast_const() == rows.logits.as_ptr();
+        if in_place && queue.is_cpu() {
+            let expected = "memory of its own on a CPU";
+            return Err(Argument::Combination { argument: "gradient", expected }.into());
+        }
         launch(queue, &kernel, *kernel.row_alarm, || {
-            let host = Host::new(queue, &rows, Some(labels))?;
             let coef: Vec<f32> = copy!(queue, coef)?;
             let coef_entropy: Option<Vec<f32>> = coef_entropy.map(|array| copy!(queue, array)).transpose()?;
+            if in_place {
+                // The logits are gone; `statistics` has accepted them.
+                return first_not_finite(&coef, coef_entropy.as_deref());
+            }
+            let host = Host::new(queue, &rows, Some(labels))?;
             let (cpu, of_entropy) = (Device::cpu(), coef_entropy.as_deref());
             let statistics = ops::logits_statistics(&cpu, &host.view(), temperature, of_entropy.is_some())?;
             ops::logits_gradient(&cpu, &host.view(), &statistics, &coef, of_entropy).map(drop)
         })
     })
+}
+
+/// The error of the first coefficient that is not finite.
+fn first_not_finite(coef: &[f32], coef_entropy: Option<&[f32]>) -> Result<(), Error> {
+    for (argument, values) in [("coef", Some(coef)), ("coef_entropy", coef_entropy)] {
+        let values = values.unwrap_or_default();
+        if let Some(index) = values.iter().position(|x| !x.is_finite()) {
+            let (expected, got) = ("a finite number", values[index].into());
+            return Err(Argument::Value { argument, index: Some(index), expected, got }.into());
+        }
+    }
+    Ok(())
 }
 
 /// Computes the KL divergence `value` of rows of `logits` and `reference`, over `policy` or `reference`; with
@@ -154,7 +217,7 @@ pub(crate) fn logits_kl(
         _ => return Err(PyValueError::new_err(format!("over is {over:?}: expected policy or reference"))),
     };
     on(py, at, |queue| {
-        let rows = rows(&arrays, vocab)?;
+        let rows = rows::<f32>(&arrays, vocab)?;
         let n = rows.rows;
         let kernel = LogitsKl {
             rows,
@@ -190,7 +253,7 @@ pub(crate) fn draw_tokens(
     arrays: Arrays,
 ) -> PyResult<()> {
     on(py, at, |queue| {
-        let rows = rows(&arrays, vocab)?;
+        let rows = rows::<f32>(&arrays, vocab)?;
         let n = rows.rows;
         let kernel = DrawTokens {
             rows,

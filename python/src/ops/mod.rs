@@ -66,7 +66,8 @@ impl Arrays {
                 let because = "what the op writes";
                 Err(Argument::Length { argument: name, expected: len, because, got }.into())
             }
-            // SAFETY: as for `given`; the array was allocated for this call, and nobody else has it.
+            // SAFETY: as for `given`; the array was allocated for this call, and nobody else has it. Or it is
+            // an input of an op that may work in place.
             place => Ok(place.map(|(at, len)| unsafe { Out::from_raw(at as *mut T, len) })),
         }
     }

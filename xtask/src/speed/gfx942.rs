@@ -34,7 +34,7 @@ fn op(instruction: &Instruction) -> Result<Op> {
 fn bytes(width: &str) -> Result<u32> {
     Ok(match width {
         "ubyte" | "byte" | "sbyte" => 1,
-        "ushort" | "short" | "sshort" => 2,
+        "ushort" | "short" | "sshort" | "short_d16_hi" => 2,
         "dword" => 4,
         "dwordx2" => 8,
         "dwordx3" => 12,

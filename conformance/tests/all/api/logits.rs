@@ -1,21 +1,47 @@
 //! Rows of logits.
 
 use super::launch::Launch;
-use lockstep::Device;
+use lockstep::core::logits::{LogitsGradient, LogitsStatistics};
+use lockstep::core::num::{Bf16, F16, Storage, Suffix};
 use lockstep::ops::logits::{Logits, TwoRows};
 use lockstep::ops::{self};
+use lockstep::{Compiled, Device};
 use lockstep_conformance::cases::Case;
 use lockstep_conformance::ops::logits::{Logits as LogitsTest, Which};
 use lockstep_conformance::ops::logits_kl::LogitsKl;
 use lockstep_conformance::ops::sampling::{Sampling, Which as Drawn, candidates};
 
 pub(crate) fn check_logits(device: &Device, case: &Case, params: &LogitsTest, expected: &Launch) {
+    match params.format {
+        Suffix::None => check_logits_as::<f32>(device, case, params, expected),
+        Suffix::Bf16 => check_logits_as::<Bf16>(device, case, params, expected),
+        Suffix::F16 => check_logits_as::<F16>(device, case, params, expected),
+    }
+    // The API's coefficients are those of a mean.
+    if let Which::Otr { beta, gradient } = params.which {
+        let (labels, live) = of_rows(case);
+        let loss_mask = params.masked.then_some(&live[..]);
+        let rows = Logits { logits: &case.data.element[0], labels: &labels, loss_mask };
+        let out = ops::otr_exact(device, &rows, params.temperature, beta, None, gradient).unwrap();
+        expected.same("loss", &out.row_loss);
+    }
+}
+
+fn of_rows(case: &Case) -> (Vec<u32>, Vec<u8>) {
     let row = &case.data.row;
-    let labels: Vec<u32> = row[0].iter().map(|a| *a as u32).collect();
-    let live: Vec<u8> = row[1].iter().map(|x| *x as u8).collect();
+    (row[0].iter().map(|a| *a as u32).collect(), row[1].iter().map(|x| *x as u8).collect())
+}
+
+fn check_logits_as<S: Storage>(device: &Device, case: &Case, params: &LogitsTest, expected: &Launch)
+where
+    for<'a> LogitsStatistics<'a, S>: Compiled,
+    for<'a> LogitsGradient<'a, S>: Compiled,
+{
+    let (labels, live) = of_rows(case);
     let loss_mask = params.masked.then_some(&live[..]);
-    let rows = Logits { logits: &case.data.element[0], labels: &labels, loss_mask };
-    let t = params.temperature;
+    let mut logits: Vec<S> = case.data.element[0].iter().map(|z| S::narrow(*z)).collect();
+    let rows = Logits { logits: &logits, labels: &labels, loss_mask };
+    let (t, row) = (params.temperature, &case.data.row);
     match params.which {
         Which::Statistics { moments } => {
             let out = ops::logits_statistics(device, &rows, t, moments).unwrap();
@@ -31,13 +57,14 @@ pub(crate) fn check_logits(device: &Device, case: &Case, params: &LogitsTest, ex
             let statistics = ops::logits_statistics(device, &rows, t, entropy).unwrap();
             let of_entropy = entropy.then_some(&row[3][..]);
             let out = ops::logits_gradient(device, &rows, &statistics, &row[2], of_entropy).unwrap();
-            expected.same("gradient", &out);
+            let numbers = |out: &[S]| -> Vec<f32> { out.iter().map(|x| x.widen()).collect() };
+            expected.same("gradient", &numbers(&out));
+            let (coef, place) = (&row[2], &mut logits);
+            ops::logits_gradient_in_place(device, place, &labels, loss_mask, &statistics, coef, of_entropy)
+                .unwrap();
+            expected.same("gradient", &numbers(&logits));
         }
-        // The API's coefficients are those of a mean.
-        Which::Otr { beta, gradient } => {
-            let out = ops::otr_exact(device, &rows, t, beta, None, gradient).unwrap();
-            expected.same("loss", &out.row_loss);
-        }
+        Which::Otr { .. } => {}
     }
 }
 

@@ -214,6 +214,6 @@ impl Inst {
     /// Returns whether it stores to global memory.
     pub fn stores(&self) -> bool {
         use Op::*;
-        matches!(self.op, GStoreX8 | GStoreX16 | GStoreX1 | GStoreX2 | GStoreX3 | GStoreX4)
+        matches!(self.op, GStoreX8 | GStoreX16 | GStoreHi16 | GStoreX1 | GStoreX2 | GStoreX3 | GStoreX4)
     }
 }

@@ -301,6 +301,7 @@ Global {
     20 GLoadX1 "global_load_dword" N N N N; 21 GLoadX2 "global_load_dwordx2" N N N N;
     22 GLoadX3 "global_load_dwordx3" N N N N; 23 GLoadX4 "global_load_dwordx4" N N N N;
     24 GStoreX8 "global_store_byte" N N N N; 26 GStoreX16 "global_store_short" N N N N;
+    27 GStoreHi16 "global_store_short_d16_hi" N N N N;
     28 GStoreX1 "global_store_dword" N N N N;
     29 GStoreX2 "global_store_dwordx2" N N N N; 30 GStoreX3 "global_store_dwordx3" N N N N;
     31 GStoreX4 "global_store_dwordx4" N N N N;

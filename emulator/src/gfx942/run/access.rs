@@ -81,7 +81,7 @@ impl World<'_> {
         let exec = r.exec;
         let size = match i.op {
             Op::GLoadU8 | Op::GLoadI8 | Op::GStoreX8 => 1,
-            Op::GLoadU16 | Op::GLoadI16 | Op::GStoreX16 => 2,
+            Op::GLoadU16 | Op::GLoadI16 | Op::GStoreX16 | Op::GStoreHi16 => 2,
             _ => 4 * u32::from(i.words()),
         };
         let active = (0..64u32).filter(move |lane| exec >> lane & 1 == 1);
@@ -143,6 +143,9 @@ impl World<'_> {
             for word in 0..usize::from(i.words()) {
                 bytes[4 * word..4 * word + 4]
                     .copy_from_slice(&r.v[usize::from(data) + word][lane].to_le_bytes());
+            }
+            if i.op == Op::GStoreHi16 {
+                bytes.copy_within(2..4, 0);
             }
             self.stores.push((lane as u32, addresses[lane], bytes));
         }

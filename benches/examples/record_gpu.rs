@@ -8,6 +8,7 @@
 
 use lockstep::{Backend, Device, Error};
 use lockstep_benches::{Inputs, OnGpu, all, copy_on_gpu};
+use lockstep_core::op::OPS;
 use lockstep_gpu::{Driver, Gpu};
 use std::time::{Duration, Instant};
 
@@ -54,8 +55,8 @@ fn record<D: Driver>(backend: Backend, gpu: &Gpu<D>, inputs: &Inputs) -> Result<
     Ok(())
 }
 
-/// Opens the first device of a kind (the driver, a context, the module with all entry points), and records
-/// it. Returns whether that worked.
+/// Opens the first device of a kind (the driver, a context, one kernel), loads PPO's kernels and then all, and
+/// records it. Returns whether that worked.
 fn on<D: Driver>(
     backend: Backend,
     open: fn(usize) -> Result<Gpu<D>, lockstep_gpu::Error>,
@@ -64,6 +65,12 @@ fn on<D: Driver>(
     let begun = Instant::now();
     let result = open(0).map_err(Error::from).and_then(|gpu| {
         eprintln!("{backend}: opened in {:.1} ms", 1e3 * begun.elapsed().as_secs_f64());
+        let all: Vec<&str> = OPS.iter().map(|op| op.name).collect();
+        for (what, ops) in [("PPO's kernels", &["policy_loss_ppo"][..]), ("all others", &all)] {
+            let begun = Instant::now();
+            gpu.load(ops)?;
+            eprintln!("{backend}: loaded {what} in {:.1} ms", 1e3 * begun.elapsed().as_secs_f64());
+        }
         record(backend, &gpu, inputs)
     });
     result.inspect_err(|error| eprintln!("{backend}: {error}")).is_ok()

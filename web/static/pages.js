@@ -38,6 +38,9 @@ if (find("#recipes")) {
   tick();
 }
 
+// Text in which `code` is marked with backticks.
+const prose = (text) => text.split("`").map((part, i) => (i % 2 ? make("code", {}, part) : part));
+
 if (find("#chosen")) {
   const error = find("#error");
   const chosen = () => decodeURIComponent(location.hash.slice(1)).split(",").filter(Boolean).slice(0, MOST);
@@ -72,7 +75,7 @@ if (find("#chosen")) {
       make("th", { scope: "col" }, make("a", { href: `recipe/${name}.html` }, name)))));
     const row = ([name, cells]) => make("tr", { class: new Set(cells).size > 1 ? "differs" : "" },
       make("th", { scope: "row" }, name),
-      ...cells.map((cell) => make("td", {}, ...cell.split("\n").map((line) => make("div", {}, line)))));
+      ...cells.map((cell) => make("td", {}, ...cell.split("\n").map((line) => make("div", {}, ...prose(line))))));
     find("#table").replaceChildren(...(recipes.length ? [head, ...rows(recipes).map(row)] : []));
     const drawn = [];
     for (const name of names) drawn.push({ name, curve: await ask({ ask: "curve", recipe: name }) });

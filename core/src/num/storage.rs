@@ -180,10 +180,10 @@ impl Storage for F16 {
     fn narrow(x: f32) -> F16 {
         let (sign, magnitude) = ((x.to_bits() >> 16) & 0x8000, x.to_bits() & MAGNITUDE);
         // A multiple of 2⁻²⁴, in integers: LLVM pairs an addition on gfx942. Below 2⁻²⁵ nothing is left.
-        let shift = (126 - (magnitude >> 23 & 0x7f)) & 31;
+        let shift = 126u32.wrapping_sub(magnitude >> 23 & 0x7f) & 31;
         let mantissa = if magnitude < TINY_F16 { 0 } else { magnitude & 0x007f_ffff | 0x0080_0000 };
         let subnormal = (mantissa + (((1 << shift) - 1) >> 1) + (mantissa >> shift & 1)) >> shift;
-        let normal = (magnitude.wrapping_sub(BIAS) + 0x0fff + (magnitude >> 13 & 1)) >> 13;
+        let normal = magnitude.wrapping_sub(BIAS).wrapping_add(0x0fff + (magnitude >> 13 & 1)) >> 13;
         let finite = if magnitude < NORMAL_F16 { subnormal } else { normal };
         let bits = sign | if magnitude < BEYOND_F16 { finite } else { 0x7c00 };
         F16(if magnitude > INFINITY { 0x7e00 } else { bits } as u16)

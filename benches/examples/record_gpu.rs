@@ -55,8 +55,8 @@ fn record<D: Driver>(backend: Backend, gpu: &Gpu<D>, inputs: &Inputs) -> Result<
     Ok(())
 }
 
-/// Opens the first device of a kind (the driver, a context, one kernel), loads PPO's kernels and then all, and
-/// records it. Returns whether that worked.
+/// Opens the first device of a kind (the driver, a context, one kernel), loads PPO's kernels and then all,
+/// and records it. Returns whether that worked.
 fn on<D: Driver>(
     backend: Backend,
     open: fn(usize) -> Result<Gpu<D>, lockstep_gpu::Error>,

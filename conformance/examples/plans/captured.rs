@@ -45,6 +45,7 @@ pub(crate) fn all(name: &str) -> Result<Replayed, Error> {
     for name in recipe::names() {
         let recipe = Recipe::named(name)?;
         let plan = recipe.plan(capacity, Calls::Both, Outputs::ALL)?;
+        plan.load(&device)?;
         if !plan.host_stages().is_empty() {
             continue;
         }

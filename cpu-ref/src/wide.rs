@@ -73,7 +73,10 @@ pub(crate) fn chunk_of<T>(row: &[T]) -> &Chunk<T> {
 /// Copies numbers in the format S.
 #[inline(always)]
 fn widen<S: Storage>(to: &mut [f32], from: &[S]) {
-    to.iter_mut().zip(from).for_each(|(to, from)| *to = from.widen());
+    match S::numbers(from) {
+        Some(numbers) => to.copy_from_slice(numbers),
+        None => to.iter_mut().zip(from).for_each(|(to, from)| *to = from.widen()),
+    }
 }
 
 /// A row with variant V.
@@ -171,32 +174,32 @@ impl<A: Arith, L: Picks> Team for Wide<A, L> {
         while start < length {
             let live = COLUMNS.min(length - start);
             let whole = live == COLUMNS;
-            for j in 0..J {
-                match sources[j] {
-                    Source::Row(row) if !whole => widen(&mut padded[j][..live], &row[start..]),
-                    // Of a constant length, which LLVM turns into vectors.
-                    Source::Row(row) if S::numbers(row).is_none() => {
-                        widen(&mut padded[j], &row[start..start + COLUMNS]);
-                    }
-                    _ => {}
-                }
-            }
             if !whole {
+                for j in 0..J {
+                    if let Source::Row(row) = sources[j] {
+                        widen(&mut padded[j][..live], &row[start..start + live]);
+                    }
+                }
                 *padded_mask = [0; COLUMNS];
                 match bytes {
                     Some(bytes) => padded_mask[..live].copy_from_slice(&bytes[start..]),
                     None => padded_mask[..live].fill(1),
                 }
             }
+            if whole && S::CANONICAL {
+                // Not numbers: all are widened first, in loops of a constant length.
+                for j in 0..J {
+                    if let Source::Row(row) = sources[j] {
+                        widen(&mut padded[j], &row[start..start + COLUMNS]);
+                    }
+                }
+            }
             let mut x = [&padded[0]; J];
             for j in 0..J {
-                x[j] = &padded[j];
-                if let Source::Row(row) = sources[j]
-                    && let Some(row) = S::numbers(row)
-                    && whole
-                {
-                    x[j] = chunk_of(&row[start..]);
-                }
+                x[j] = match sources[j] {
+                    Source::Row(row) if whole => S::numbers(&row[start..]).map_or(&padded[j], chunk_of),
+                    _ => &padded[j],
+                };
             }
             let m = match bytes {
                 Some(bytes) if whole => chunk_of(&bytes[start..]),
@@ -226,12 +229,10 @@ impl<A: Arith, L: Picks> Team for Wide<A, L> {
             // A single sum is added chunk by chunk, which measured better.
             let sum = &mut sums[if K < 2 { 0 } else { filled }];
             // The only output of a whole chunk needs no buffer, if it is of numbers.
-            let only = match sinks.first() {
-                Some(Some(sink)) if M == 1 && whole => S::cells(sink),
+            let direct = match sinks.first() {
+                Some(Some(sink)) if M == 1 && whole => S::cells(&sink[start..]).map(only_output::<M>),
                 _ => None,
             };
-            let direct = only.map(|sink| only_output::<M>(&sink[start..]));
-            let stored = direct.is_some();
             let out = direct.unwrap_or(&mut *out);
             alarm = alarm.max(elements::<A, J, M, K, E, F>(f, [first, second], x, live, out, sum, max));
             for e in 0..E {
@@ -251,7 +252,7 @@ impl<A: Arith, L: Picks> Team for Wide<A, L> {
                 L::apart(Add { columns, terms: [&sums[0], &sums[1]] });
                 filled = 0;
             }
-            if whole && !stored {
+            if whole && (M > 1 || S::CANONICAL) {
                 for j in 0..M {
                     if let Some(sink) = sinks[j] {
                         store_whole(&sink[start..], &out[j], S::narrow);

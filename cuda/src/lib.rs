@@ -73,10 +73,9 @@ static INSTALLED: Installed<Driver> = Installed::new("CUDA", Driver::load);
 
 /// Opens device `ordinal` of this machine.
 ///
-/// An op's kernels are loaded by its first launch ([`Gpu::load`](lockstep_gpu::Gpu::load)), which later calls
-/// share. Errors with [`Error::NoDriver`],
-/// [`Error::NoDevice`], [`Error::NoSuchDevice`], [`Error::Unsupported`], [`Error::DriverTooOld`] or
-/// [`Error::Module`]; never panics.
+/// A kernel is loaded by its first launch, or before by [`Gpu::load`](lockstep_gpu::Gpu::load); later calls
+/// share what is loaded. Errors with [`Error::NoDriver`], [`Error::NoDevice`], [`Error::NoSuchDevice`],
+/// [`Error::Unsupported`], [`Error::DriverTooOld`] or [`Error::Module`]; never panics.
 pub fn open(ordinal: usize) -> Result<Gpu, Error> {
     INSTALLED.open(ordinal)
 }

@@ -45,10 +45,10 @@ pub(crate) fn all(name: &str) -> Result<Replayed, Error> {
     for name in recipe::names() {
         let recipe = Recipe::named(name)?;
         let plan = recipe.plan(capacity, Calls::Both, Outputs::ALL)?;
-        plan.load(&device)?;
         if !plan.host_stages().is_empty() {
             continue;
         }
+        plan.load(&device)?;
         let batches = [(12, 700, 5), (8, 400, 6)].map(|(s, t, seed)| counted(&recipe, s, t, seed));
         let [first, second] = batches;
         let (first, second) = (first?, second?);

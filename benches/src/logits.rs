@@ -4,9 +4,12 @@
 use crate::Inputs;
 use crate::ops::{Bench, bits};
 use lockstep::core::logits::kl::Direction;
-use lockstep::core::logits::{LogitsGradient, LogitsStatistics};
+use lockstep::core::logits::{LogitsGradient, LogitsStatistics, VocabParallelSums, VocabParallelTop};
 use lockstep::core::num::{Bf16, F16, Storage};
 use lockstep::ops::kl_importance::{ThreePolicies, kl_importance};
+use lockstep::ops::logits::vocab_parallel::{
+    Shard, vocab_parallel_statistics, vocab_parallel_sums, vocab_parallel_top,
+};
 use lockstep::ops::logits::{
     Logits, TwoRows, draw_tokens, logits_gradient, logits_kl, logits_statistics, otr_exact, otr_sampled,
 };
@@ -45,20 +48,38 @@ pub(crate) fn benches<'a>(inputs: &'a Inputs, batch: Batch<'a>) -> Vec<Bench<'a>
             Ok(bits(&logits_statistics(device, &rows, 1.0, moments)?.logp))
         }));
     }
-    in_format::<f32>(&mut list, z, &labels, share, ["", "logits_statistics, logits_gradient"]);
+    in_format::<f32>(
+        &mut list,
+        z,
+        &labels,
+        share,
+        [
+            "",
+            "logits_statistics, logits_gradient",
+            "vocab_parallel_top, vocab_parallel_sums, vocab_parallel_statistics",
+        ],
+    );
     in_format::<Bf16>(
         &mut list,
         z,
         &labels,
         share,
-        ["logits_statistics_bf16/moments", "logits_statistics_bf16, logits_gradient_bf16"],
+        [
+            "logits_statistics_bf16/moments",
+            "logits_statistics_bf16, logits_gradient_bf16",
+            "vocab_parallel_top_bf16, vocab_parallel_sums_bf16",
+        ],
     );
     in_format::<F16>(
         &mut list,
         z,
         &labels,
         share,
-        ["logits_statistics_f16/moments", "logits_statistics_f16, logits_gradient_f16"],
+        [
+            "logits_statistics_f16/moments",
+            "logits_statistics_f16, logits_gradient_f16",
+            "vocab_parallel_top_f16, vocab_parallel_sums_f16",
+        ],
     );
     let (of_otr, of_draws, of_sampled) = (labels.clone(), labels.clone(), labels);
     list.push(Bench::new("otr_exact", 8.0 * share, move |device| {
@@ -84,16 +105,19 @@ pub(crate) fn benches<'a>(inputs: &'a Inputs, batch: Batch<'a>) -> Vec<Bench<'a>
     list
 }
 
-/// Statistics, unless their name is empty, and statistics with gradient of logits that are stored as S.
+/// Statistics, unless their name is empty, statistics with gradient, and statistics from two halves of the
+/// vocabulary, of logits that are stored as S.
 fn in_format<S: Storage>(
     list: &mut Vec<Bench<'_>>,
     logits: &[f32],
     labels: &[u32],
     share: f64,
-    [alone, both]: [&'static str; 2],
+    [alone, both, in_shards]: [&'static str; 3],
 ) where
     for<'k> LogitsStatistics<'k, S>: Compiled,
     for<'k> LogitsGradient<'k, S>: Compiled,
+    for<'k> VocabParallelTop<'k, S>: Compiled,
+    for<'k> VocabParallelSums<'k, S>: Compiled,
 {
     let bytes = size_of::<S>() as f64 * share;
     let stored: Rc<[S]> = logits.iter().map(|z| S::narrow(*z)).collect();
@@ -105,6 +129,28 @@ fn in_format<S: Storage>(
             Ok(bits(&logits_statistics(device, &rows, 1.0, true)?.logp))
         }));
     }
+    let vocab = logits.len() / labels.len();
+    let half = |k: usize| -> Vec<S> {
+        let rows = stored.chunks(vocab);
+        rows.flat_map(|row| if k == 0 { &row[..vocab / 2] } else { &row[vocab / 2..] }).copied().collect()
+    };
+    let (halves, of_shards) = ([half(0), half(1)], labels.clone());
+    list.push(Bench::new(in_shards, bytes, move |device| {
+        let shards = [0, 1].map(|k| Shard {
+            rows: Logits { logits: &halves[k][..], labels: &of_shards, loss_mask: None },
+            vocab_start: (k * (vocab / 2)) as u32,
+        });
+        let (mut top, mut sums) = (vec![i64::MIN; of_shards.len()], vec![0.0; 8 * of_shards.len()]);
+        for shard in &shards {
+            let own = vocab_parallel_top(device, shard)?;
+            top.iter_mut().zip(own).for_each(|(top, own)| *top = own.max(*top));
+        }
+        for shard in &shards {
+            let own = vocab_parallel_sums(device, shard, &top, 1.0, true)?;
+            sums.iter_mut().zip(own).for_each(|(sum, own)| *sum += own);
+        }
+        Ok(bits(&vocab_parallel_statistics(device, &top, &sums, None, 1.0)?.logp))
+    }));
     list.push(Bench::new(both, 3.0 * bytes, move |device| {
         let rows = Logits { logits: &stored[..], labels: &labels, loss_mask: None };
         let statistics = logits_statistics(device, &rows, 1.0, true)?;

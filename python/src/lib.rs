@@ -294,7 +294,8 @@ mod _native {
     #[pymodule_export]
     use crate::ops::{
         PyRouter, PyTrace, balance_loss, draw_tokens, gating_backward, gating_forward, logits_gradient,
-        logits_kl, logits_statistics, prefix_tree,
+        logits_kl, logits_statistics, prefix_tree, vocab_parallel_statistics, vocab_parallel_sums,
+        vocab_parallel_top,
     };
     #[pymodule_export]
     use crate::prepared::PyPrepared;

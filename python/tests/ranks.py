@@ -64,6 +64,7 @@ def gloo(rank, port):
     import torch.distributed as dist
 
     import lockstep.torch
+    from lockstep import logits, vocab_parallel
     from lockstep.context_parallel import ContextParallel
 
     dist.init_process_group("gloo", f"tcp://127.0.0.1:{port}", rank=rank, world_size=RANKS)
@@ -102,7 +103,37 @@ def gloo(rank, port):
         cp = ContextParallel([0, 14], group)
         return refused(lambda: cp.gather(torch.zeros(cp.own_tokens - (rank == 1))))
 
-    said = {"worlds": {}, "context": {}}
+    def vocab(group, size, dtype, inplace):
+        """Digest of results and gradient with the vocabulary spread over the ranks of a group, the last of them with padding."""
+        draw = torch.Generator().manual_seed(0)
+        values, labels = 3 * torch.randn(20, 501, generator=draw), torch.randint(0, 501, (20,), generator=draw)
+        width = -(-501 // size)
+        padded = torch.nn.functional.pad(values, (0, width * size - 501), value=float("-inf")).to(dtype)
+        own = padded[:, rank * width : (rank + 1) * width].clone().requires_grad_()
+        mask = torch.arange(20) != 7
+        out = vocab_parallel.statistics(own, labels, group=group, entropy=True, temperature=0.7, mask=mask, inplace_backward=inplace)
+        (out.logp * torch.linspace(-1, 1, 20) + out.entropy).sum().backward()
+        parts = torch.cat(gather(own.grad, group, size), 1)[:, :501].contiguous()
+        # With the gradient of one rank the digest is that of lockstep.logits, but for rounding.
+        alone = logits.statistics(values.to(dtype), labels, entropy=True, temperature=0.7, mask=mask)
+        assert all(torch.allclose(a, b, rtol=3e-7, atol=0) for a, b in zip(out, alone))
+        return hashlib.sha256(b"".join(x.detach().view(torch.uint8).numpy().tobytes() for x in (*out, parts))).hexdigest()
+
+    def vocab_failures(group, size):
+        """What this rank sees for a NaN on one rank, for a label that no rank has, and for a shard of the wrong type on one rank."""
+        values, labels = torch.zeros(3, 4), torch.tensor([0, 5, 2])
+        bad = values.clone()
+        if rank == 1:
+            bad[2, 1] = float("nan")
+        seen = []
+        for z, tokens in ((bad, labels), (values, labels + size * 4 - 5), (values if rank else values[:, :0], labels)):
+            try:
+                vocab_parallel.statistics(z, tokens, group=group)
+            except lockstep.Error as error:
+                seen.append([type(error).__name__, str(error)])
+        return seen
+
+    said = {"worlds": {}, "context": {}, "vocab": {}}
     for size in WORLDS:
         group = dist.new_group(list(range(size)))
         if rank < size:
@@ -114,6 +145,10 @@ def gloo(rank, port):
         group = dist.new_group(list(range(size)))
         if rank < size:
             said["context"][size] = [context(group, layout) for layout in ("zigzag", "contiguous")]
+            types = (torch.float32, torch.bfloat16, torch.float16)
+            said["vocab"][size] = [vocab(group, size, dtype, inplace) for dtype in types for inplace in (False, True)]
+            if size == 2:
+                said["vocab failures"] = gather(vocab_failures(group, size), group, size)
     # A group that does not begin with the first rank: its members have other numbers within.
     group = dist.new_group([4, 5, 6])
     last = gather(failures(rank, 5, group, arrays), group, 3) if rank >= 4 else None

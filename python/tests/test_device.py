@@ -157,12 +157,12 @@ def single_ops():
     yield _native.logits_statistics, ("f32", vocab, 0.9), {**logits, **labels}, written
     state = np.stack([logits["logits"].max(1).astype("f8"), 2 + random.random(rows), random.random(rows)])
     given = dict(**logits, **labels, state=state, coef=floats(rows), coef_entropy=floats(rows))
-    yield _native.logits_gradient, ("f32", vocab, 0.9), given, dict(gradient=floats(rows, vocab), **alarm)
+    yield _native.logits_gradient, ("f32", vocab, None, 0.9), given, dict(gradient=floats(rows, vocab), **alarm)
     for format in ("bf16", "f16"):
         half = dict(logits=halves(format, logits["logits"]), loss_mask=mask)
         yield _native.logits_statistics, (format, vocab, 0.9), {**half, **labels}, written
         given = dict(**half, **labels, state=state, coef=floats(rows), coef_entropy=floats(rows))
-        yield _native.logits_gradient, (format, vocab, 0.9), given, dict(gradient=np.empty((rows, vocab), "u2"), **alarm)
+        yield _native.logits_gradient, (format, vocab, None, 0.9), given, dict(gradient=np.empty((rows, vocab), "u2"), **alarm)
     given = dict(**logits, reference=floats(rows, vocab), coef=floats(rows))
     yield _native.logits_kl, (vocab, 0.9, "policy"), given, dict(value=floats(rows), gradient=floats(rows, vocab), **alarm)
     yield _native.draw_tokens, (vocab, 0.9, 7, 3), logits, dict(tokens=np.empty((rows, 7), "u4"), **alarm)
@@ -233,6 +233,46 @@ def test_a_gradient_on_a_device_can_replace_its_logits(case, device):
         with pytest.raises(lockstep.Error) as refused:
             run(device.name, there, there["logits"])
         assert (refused.value.argument, refused.value.index) == ("coef", 7)
+    finally:
+        device.release()
+
+
+@pytest.mark.parametrize("format", ["f32", "bf16", "f16"])
+def test_a_vocabulary_in_shards_on_a_device_gives_the_cpus_bytes(format, device):
+    random, rows, cut = np.random.default_rng(0), 33, 150
+    values = random.standard_normal((rows, 301)).astype("f4")
+    values = values if format == "f32" else halves(format, values)
+    labels, mask = random.integers(0, 301, rows).astype("u4"), (random.random(rows) > 0.2).astype("u1")
+    whole = dict(labels=labels, loss_mask=mask)
+    new = lambda dtype="f4", *shape: np.zeros((*shape, rows), dtype)  # noqa: E731
+
+    def both(op, arguments, read, written):
+        """Runs an op on the CPU, and on the device, which must give the same bytes."""
+        arrays = {**read, **written}
+        place = lambda at: {name: (at[name], array.size, array.itemsize) for name, array in arrays.items()}  # noqa: E731
+        there = {name: device.upload(array).address for name, array in arrays.items()}
+        op((lockstep.Device("cpu"), 0), *arguments, place({name: array.ctypes.data for name, array in arrays.items()}))
+        op((lockstep.Device(device.name), 0), *arguments, place(there))
+        for name, array in written.items():
+            got = np.empty_like(array)
+            device.driver.download(got, there[name])
+            assert (name == "alarm" or array.any()) and got.tobytes() == array.tobytes(), name
+        return written
+
+    try:
+        parts = [np.ascontiguousarray(part) for part in np.split(values, [cut], 1)]
+        shards = [(dict(whole, logits=part), (format, part.shape[1]), start) for part, start in zip(parts, (0, cut))]
+        tops = [both(_native.vocab_parallel_top, (*shape, at), given, dict(largest=new("i8"))) for given, shape, at in shards]
+        largest = dict(largest=np.maximum(*(top["largest"] for top in tops)))
+        written = lambda: dict(sums=new("f8", 8), alarm=new("u4"))  # noqa: E731
+        sums = [both(_native.vocab_parallel_sums, (*shape, at, 0.9), {**given, **largest}, written()) for given, shape, at in shards]
+        reduced = dict(largest, sums=sums[0]["sums"] + sums[1]["sums"], loss_mask=mask)
+        moments = {name: new() for name in ("logp", "lse", "entropy", "collision", "score_norm")}
+        out = both(_native.vocab_parallel_statistics, (0.9,), reduced, dict(**moments, top=new("u4"), state=new("f8", 3), alarm=new("u4")))
+        coefs = dict(state=out["state"], coef=random.standard_normal(rows).astype("f4"), coef_entropy=random.standard_normal(rows).astype("f4"))
+        for given, (_, width), at in shards:
+            gradient = dict(gradient=np.zeros((rows, width), values.dtype), alarm=new("u4"))
+            both(_native.logits_gradient, (format, width, at, 0.9), {**given, **coefs}, gradient)
     finally:
         device.release()
 

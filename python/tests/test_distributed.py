@@ -157,6 +157,18 @@ def test_context_parallel_has_the_bits_of_whole_rows(gloo):
     assert gloo["short"] == [["rank 1: `own`[0] has shape [4]: expected [5], the tokens of rank 1", 1, "own", 0]] * 3
 
 
+def test_a_vocabulary_over_ranks_has_the_bits_of_one_rank(gloo):
+    (float32, bfloat16, float16) = of_types = gloo["vocab"]["1"][::2]
+    assert gloo["vocab"] == {str(size): [float32, float32, bfloat16, bfloat16, float16, float16] for size in (1, 2, 4, 7)}
+    assert len(set(of_types)) == 3
+    own, other = gloo["vocab failures"]
+    assert own == other == [
+        ["LockstepError", "`logits`[2] is NaN: expected a row with a finite entry, without NaN and +inf"],
+        ["LockstepError", "`shards that have the label`[1] is 0: expected exactly 1"],
+        ["RankError", "rank 0: `vocab` is 0: expected 1 to 16777216"],
+    ]
+
+
 def test_segments_are_each_token_once():
     segments = pytest.importorskip("lockstep.context_parallel").segments
     assert segments([0, 8, 12], 0, 2) == [(0, 2), (6, 8), (8, 9), (11, 12)]

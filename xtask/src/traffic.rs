@@ -142,22 +142,39 @@ pub fn of(op: &str, entry: &str) -> Option<Traffic> {
         "kl_importance" => token(&[MASK, LOGP, OLD, REF], &[("value", 4), ("gradient", 4)]),
         "value_loss" => token(&[MASK, VALUES, ("values_old", 4), ("returns", 4)], &[("gradient", 4)]),
         // A row is read three times, the second and third from cache.
-        "logits_statistics" | "logits_statistics_moments" => {
-            Some(Traffic { element: "logit", reads: &[LOGITS], writes: &[] })
-        }
+        "logits_statistics"
+        | "logits_statistics_moments"
+        | "draw_tokens"
+        | "vocab_parallel_top"
+        | "vocab_parallel_sums"
+        | "vocab_parallel_sums_moments" => Some(Traffic { element: "logit", reads: &[LOGITS], writes: &[] }),
         "logits_statistics_bf16"
         | "logits_statistics_bf16_moments"
         | "logits_statistics_f16"
-        | "logits_statistics_f16_moments" => {
+        | "logits_statistics_f16_moments"
+        | "vocab_parallel_top_bf16"
+        | "vocab_parallel_top_f16"
+        | "vocab_parallel_sums_bf16"
+        | "vocab_parallel_sums_bf16_moments"
+        | "vocab_parallel_sums_f16"
+        | "vocab_parallel_sums_f16_moments" => {
             Some(Traffic { element: "logit", reads: &[HALF_LOGITS], writes: &[] })
         }
-        "logits_gradient_bf16" | "logits_gradient_f16" => {
+        "logits_gradient_bf16"
+        | "logits_gradient_bf16_shard"
+        | "logits_gradient_f16"
+        | "logits_gradient_f16_shard" => {
             Some(Traffic { element: "logit", reads: &[HALF_LOGITS], writes: &[("gradient", 2)] })
         }
-        "logits_gradient" | "otr_exact" | "otr_sampled" => {
+        "logits_gradient" | "logits_gradient_shard" | "otr_exact" | "otr_sampled" => {
             Some(Traffic { element: "logit", reads: &[LOGITS], writes: &[("gradient", 4)] })
         }
-        "draw_tokens" => Some(Traffic { element: "logit", reads: &[LOGITS], writes: &[] }),
+        // With all moments.
+        "vocab_parallel_statistics" => Some(Traffic {
+            element: "row",
+            reads: &[("top", 8), ("sums", 64)],
+            writes: &[("logp, lse, top", 12), ("entropy, collision, score_norm", 12), ("state", 24)],
+        }),
         "logits_kl" | "logits_kl_reverse" => {
             Some(Traffic { element: "logit", reads: &[LOGITS, ("reference", 4)], writes: &[("gradient", 4)] })
         }

@@ -8,7 +8,7 @@ use lockstep::plan::{Memory, Queue};
 use lockstep::{Backend, Device, Error};
 use lockstep_core::aggregate::RowScan;
 use lockstep_core::check::{BLOCK, CheckValues, Domain, PASSED, first_fault, rows};
-use lockstep_core::logits::statistics::{LogitsMoments, STATE};
+use lockstep_core::logits::statistics::{LogitsMoments, LogitsResults, STATE};
 use lockstep_core::logits::{DrawTokens, LogitRows, LogitsKl, LogitsStatistics, kl};
 use lockstep_core::ragged::{In, Mask, Offsets, Out};
 use lockstep_core::routing::{ChosenOut, GatingForward, Router, RouterKind};
@@ -154,16 +154,18 @@ fn last_row(place: &Place, n: usize) -> Result<Bits, Error> {
             rows: rows(),
             labels: labels.input(n),
             temperature: 0.9,
-            logp: logp.output(n),
-            lse: lse.output(n),
-            top: top.output(n),
-            moments: Some(LogitsMoments {
-                entropy: entropy.output(n),
-                collision: collision.output(n),
-                score_norm: score_norm.output(n),
-            }),
-            state: state.output(STATE * n),
-            row_alarm: alarm.output(n),
+            results: LogitsResults {
+                logp: logp.output(n),
+                lse: lse.output(n),
+                top: top.output(n),
+                moments: Some(LogitsMoments {
+                    entropy: entropy.output(n),
+                    collision: collision.output(n),
+                    score_norm: score_norm.output(n),
+                }),
+                state: state.output(STATE * n),
+                row_alarm: alarm.output(n),
+            },
         })?;
     }
     let mut keep = |outs: &[Array]| -> Result<(), Error> {

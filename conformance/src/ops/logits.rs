@@ -2,7 +2,7 @@
 
 use super::prelude::*;
 use crate::outputs::{Captured, Space};
-use lockstep_core::logits::statistics::{LogitsMoments, STATE};
+use lockstep_core::logits::statistics::{LogitsMoments, LogitsResults, STATE};
 use lockstep_core::logits::{LogitRows, LogitsGradient, LogitsStatistics, OtrExact};
 use lockstep_core::num::{Bf16, F16, Storage, Suffix};
 use lockstep_core::ragged::{Mask, Out};
@@ -49,12 +49,12 @@ pub(crate) const LIVE: usize = 1;
 pub(crate) const COEF: usize = 2;
 pub(crate) const COEF_ENTROPY: usize = 3;
 
-const REASON: &str =
+pub(super) const REASON: &str =
     "the exponent rounds three times (in the magnitude), exp and log1p within 1 ULP, two more products";
 
 const STATISTICS: [&str; 3] = ["logits_statistics", "logits_statistics_bf16", "logits_statistics_f16"];
 const GRADIENT: [&str; 3] = ["logits_gradient", "logits_gradient_bf16", "logits_gradient_f16"];
-const OF_ROW: [&str; 5] = ["logp", "lse", "entropy", "collision", "score_norm"];
+pub(super) const OF_ROW: [&str; 5] = ["logp", "lse", "entropy", "collision", "score_norm"];
 
 impl OpTest for Logits {
     const OPS: &'static [&'static str] =
@@ -162,8 +162,28 @@ impl OpTest for Logits {
     }
 }
 
+/// Statistics as outputs; the state is none.
+pub(super) fn results<'a, 'b: 'a>(
+    out: &mut Outputs<'b>,
+    moments: bool,
+    state: &'a mut [f64],
+) -> LogitsResults<'a> {
+    LogitsResults {
+        logp: out.row("logp"),
+        lse: out.row("lse"),
+        top: out.row("top"),
+        row_alarm: out.alarm(),
+        moments: moments.then(|| LogitsMoments {
+            entropy: out.row("entropy"),
+            collision: out.row("collision"),
+            score_norm: out.row("score_norm"),
+        }),
+        state: Out::new(state),
+    }
+}
+
 /// Labels of the rows, and which rows are live.
-fn of_rows(data: &Data) -> (Vec<u32>, Vec<u8>) {
+pub(super) fn of_rows(data: &Data) -> (Vec<u32>, Vec<u8>) {
     let labels = data.row[LABEL].iter().map(|a| *a as u32).collect();
     (labels, data.row[LIVE].iter().map(|x| *x as u8).collect())
 }
@@ -199,6 +219,7 @@ impl Logits {
         backend.run(&checked!(LogitsGradient {
             rows,
             labels: In::new(&labels),
+            vocab_start: None,
             temperature: self.temperature,
             state: In::new(&state),
             coef: In::new(&data.row[COEF]),
@@ -245,16 +266,7 @@ impl Logits {
             rows,
             labels: In::new(labels),
             temperature: self.temperature,
-            logp: out.row("logp"),
-            lse: out.row("lse"),
-            top: out.row("top"),
-            row_alarm: out.alarm(),
-            moments: moments.then(|| LogitsMoments {
-                entropy: out.row("entropy"),
-                collision: out.row("collision"),
-                score_norm: out.row("score_norm"),
-            }),
-            state: Out::new(&mut state),
+            results: results(out, moments, &mut state),
         }))?;
         Ok(state)
     }

@@ -41,6 +41,7 @@ pub mod totals;
 pub mod tree;
 pub mod value_loss;
 pub mod variance_increase;
+pub mod vocab_parallel;
 pub mod vtrace;
 pub mod whiten;
 
@@ -254,4 +255,6 @@ op_tests! {
     // --- counts and totals of a batch that stay on the device
     Counts: counts::Counts,
     Totals: totals::Totals,
+    // --- rows of logits in shards
+    VocabParallel: vocab_parallel::VocabParallel,
 }

@@ -63,6 +63,7 @@ pub mod tree_sort;
 pub mod trust_region;
 pub mod value_loss;
 pub mod variance_increase;
+pub mod vocab_parallel;
 pub mod vtrace;
 pub mod weights;
 pub mod whiten;

@@ -45,6 +45,7 @@ mod surrogates;
 mod trees;
 mod two_calls;
 mod values;
+mod vocab_parallel;
 mod wanted;
 mod whole;
 mod worked;

@@ -11,6 +11,9 @@
 //! An entropy bonus is the loss −entropy_coef·Σ W·H, so its h is −entropy_coef·W. c is the `coef` that a
 //! policy loss writes.
 //!
+//! Of a vocabulary that is spread over ranks each rank computes the gradient of its shard, with `vocab_start`
+//! and the state of [`VocabParallelStatistics`](super::VocabParallelStatistics).
+//!
 //! **Shapes**: logits and result `[rows · vocab]`; labels and coefficients `[rows]`; `state` `[3][rows]` of
 //! [`LogitsStatistics`](super::LogitsStatistics) over the same logits and temperature.
 //!
@@ -22,7 +25,7 @@
 //! its digits.
 
 use super::statistics::{ENTROPY, LARGEST, TOTAL};
-use super::{LogitRows, Scale, check_temperature, floored, inverse, ln_total, weight};
+use super::{LogitRows, Scale, check_shard, check_temperature, floored, inverse, ln_total, weight};
 use crate::Error;
 use crate::num::{self, Arith, Storage};
 use crate::op::Kernel;
@@ -38,6 +41,9 @@ pub struct LogitsGradient<'a, S = f32> {
     pub rows: LogitRows<'a, S>,
     /// Label of each row, `[rows]`.
     pub labels: In<'a, u32>,
+    /// The logits are a shard of a vocabulary: the number of its first entry there, and labels are numbers of
+    /// the whole vocabulary. Absent: they are all there is.
+    pub vocab_start: Option<u32>,
     /// Temperature T, 1e-6 to 1e6.
     pub temperature: f32,
     /// The `state` that `logits_statistics` wrote, `[3][rows]`; with `coef_entropy`, it must have been asked
@@ -55,15 +61,16 @@ pub struct LogitsGradient<'a, S = f32> {
 }
 
 crate::kernel_args!(unsafe impl[S: Storage] LogitsGradient<'_, S> {
-    rows, labels, temperature, state, coef, coef_entropy, gradient, row_alarm
+    rows, labels, vocab_start, temperature, state, coef, coef_entropy, gradient, row_alarm
 });
 
 impl<S: Storage> LogitsGradient<'_, S> {
     /// Checks the sizes and the temperature.
     ///
-    /// Errors: those of [`LogitRows::check`]; [`Error::Value`] if `temperature` is outside 1e-6 to 1e6.
+    /// Errors: those of [`LogitRows::check`]; [`Error::Value`] if `temperature` is outside 1e-6 to 1e6, or the
+    /// shard ends beyond [`MAX_VOCAB`](LogitRows::MAX_VOCAB).
     pub fn check(&self) -> Result<(), Error> {
-        self.rows.check()?;
+        check_shard(&self.rows, self.vocab_start.unwrap_or(0))?;
         check_temperature("temperature", self.temperature)
     }
 }
@@ -120,6 +127,19 @@ impl<S: Storage> Kernel for LogitsGradient<'_, S> {
 
     #[inline(always)]
     fn row<T: Team>(&self, team: &T, row: usize) {
+        match self.variant() {
+            0 => self.row_as::<0, T>(team, row),
+            _ => self.row_as::<1, T>(team, row),
+        }
+    }
+
+    #[inline(always)]
+    fn variant(&self) -> usize {
+        usize::from(self.vocab_start.is_some())
+    }
+
+    #[inline(always)]
+    fn row_as<const V: usize, T: Team>(&self, team: &T, row: usize) {
         let span = self.rows.span(row);
         let on = self.rows.live.at(row);
         let of_row = |k: usize| self.state.at(k * self.rows.rows + row);
@@ -139,8 +159,10 @@ impl<S: Storage> Kernel for LogitsGradient<'_, S> {
             on,
             stored: PhantomData,
         };
-        let given = self.labels.at(row) as usize;
-        let label = span.start + if given < self.rows.vocab { given } else { 0 };
+        // A label of another shard has no entry here.
+        let (start, lacking) = if V == 0 { (0, 0) } else { (self.vocab_start.unwrap_or(0), self.rows.vocab) };
+        let given = self.labels.at(row).wrapping_sub(start) as usize;
+        let label = span.start + if given < self.rows.vocab { given } else { lacking };
         // The entries before the label, then those after it; the leader alone writes the label's entry.
         let mut alarm = 0;
         let (mut from, mut to) = (span.start, label);
@@ -151,17 +173,20 @@ impl<S: Storage> Kernel for LogitsGradient<'_, S> {
             (from, to) = (to + 1, span.end);
         }
         if team.leads() {
-            let y = scale.exponent(self.rows.logits.at(label).widen());
+            let here = (V == 0) | (label < span.end);
+            let y = scale.exponent(self.rows.logits.at(if here { label } else { span.start }).widen());
             let e = f64::from(weight::<T::Arith>(y));
             let score = f64::from(other.score) * num::div64(total - e, total);
             let own =
                 score - f64::from(other.entropy) * num::div64(e, total) * (f64::from(floored(y)) + shift);
             let own = if on { num::canonical(own as f32 + 0.0) } else { 0.0 };
-            self.gradient.put(label, S::narrow(own));
             // A label that is outside the vocabulary, or forbidden in it, has no gradient.
             let known = (given < self.rows.vocab) & (y > f32::NEG_INFINITY);
             let fault = if on & !known { u32::MAX } else { S::finite(own) };
-            self.row_alarm.put(row, flag::worse(alarm, fault));
+            if here {
+                self.gradient.put(label, S::narrow(own));
+            }
+            self.row_alarm.put(row, if here { flag::worse(alarm, fault) } else { alarm });
         }
     }
 }

@@ -17,6 +17,8 @@
 //! Statistics and gradients also exist for logits that are stored in half precision: they are those of the
 //! same logits in binary32, and a gradient is rounded to the format of the logits when it is written.
 //!
+//! A vocabulary that is spread over ranks has ops of its own ([`vocab_parallel`]).
+//!
 //! A row whose largest entry is not finite (it has a NaN or +∞, or is −∞ everywhere) raises its alarm, and
 //! its results are NaN.
 
@@ -26,6 +28,7 @@ pub mod kl;
 pub mod otr;
 pub mod otr_sampled;
 pub mod statistics;
+pub mod vocab_parallel;
 
 pub use draw::DrawTokens;
 pub use gradient::LogitsGradient;
@@ -33,6 +36,7 @@ pub use kl::LogitsKl;
 pub use otr::OtrExact;
 pub use otr_sampled::OtrSampled;
 pub use statistics::LogitsStatistics;
+pub use vocab_parallel::{VocabParallelStatistics, VocabParallelSums, VocabParallelTop};
 
 use crate::Error;
 use crate::num::{self, Arith, Storage};
@@ -122,10 +126,11 @@ impl<S: Storage> LogitRows<'_, S> {
             largest = num::max(largest, swept.maxima[0]);
             start += BLOCK;
         }
-        // The negated distance is largest for the first of equal entries.
+        // The negated distance is largest for the first of equal entries. It is converted from 32 bits, which
+        // is one instruction.
         let end = if span.end - block > BLOCK { block + BLOCK } else { span.end };
         let first = team.max(Span::new(block, end), move |i| {
-            if logits.at(i).widen() == largest { -((i - block) as f32) } else { f32::NEG_INFINITY }
+            if logits.at(i).widen() == largest { -((i - block) as u32 as f32) } else { f32::NEG_INFINITY }
         });
         let index = if first > f32::NEG_INFINITY { (block - span.start) as u32 + (-first) as u32 } else { 0 };
         (largest, index)
@@ -193,4 +198,14 @@ fn check_temperature(argument: &'static str, temperature: f32) -> Result<(), Err
     // Multiplying by 1/T must not make all differences of logits 0 or −∞.
     let ok = (1e-6..=1e6).contains(&temperature);
     crate::gate::check_scalar(argument, temperature, ok, "a number in 1e-6..=1e6")
+}
+
+/// Checks that the shard is inside the largest vocabulary.
+fn check_shard<S: Storage>(rows: &LogitRows<'_, S>, vocab_start: u32) -> Result<(), Error> {
+    rows.check()?;
+    if vocab_start as usize + rows.vocab > LogitRows::MAX_VOCAB {
+        let (argument, expected) = ("vocab_start", "at most 16777216 with the entries of the shard");
+        return Err(Error::Value { argument, index: None, expected, got: vocab_start.into() });
+    }
+    Ok(())
 }

@@ -56,16 +56,9 @@ pub struct LogitsMoments<'a> {
 
 crate::launch_args!(LogitsMoments<'_> { entropy, collision, score_norm });
 
-/// The ops `logits_statistics` (`f32`), `logits_statistics_bf16` and `logits_statistics_f16`: statistics of
-/// each row of logits.
+/// The results of `logits_statistics`.
 #[derive(Debug)]
-pub struct LogitsStatistics<'a, S = f32> {
-    /// Logits, and which rows take part.
-    pub rows: LogitRows<'a, S>,
-    /// Label of each row, `[rows]`.
-    pub labels: In<'a, u32>,
-    /// Temperature T, 1e-6 to 1e6.
-    pub temperature: f32,
+pub struct LogitsResults<'a> {
     /// Log-probability of the label, `[rows]`.
     pub logp: Out<'a, f32>,
     /// logsumexp of z/T, `[rows]`.
@@ -80,8 +73,85 @@ pub struct LogitsStatistics<'a, S = f32> {
     pub row_alarm: Out<'a, u32>,
 }
 
+crate::launch_args!(LogitsResults<'_> { logp, lse, top, moments, state, row_alarm });
+
+/// What the results of a row are computed from.
+pub(super) struct RowResult {
+    /// Whether the row takes part.
+    pub(super) live: bool,
+    /// The largest logit, and its token.
+    pub(super) largest: f32,
+    pub(super) top: u32,
+    /// The label's logit; NaN if the label is outside the vocabulary.
+    pub(super) label: f32,
+    /// Z.
+    pub(super) total: f64,
+    /// Σ e·y and Σ e², if moments are requested.
+    pub(super) product: f64,
+    pub(super) squares: f64,
+}
+
+impl LogitsResults<'_> {
+    pub(super) fn check_bounds(&self, rows: usize) -> Result<(), Error> {
+        crate::lengths!(self; rows => logp, lse, top, row_alarm; 3 * rows => state);
+        if let Some(moments) = &self.moments {
+            crate::lengths!(moments; rows => entropy, collision, score_norm);
+        }
+        Ok(())
+    }
+
+    /// Writes the results of row `row` of `rows`. The leader calls this.
+    #[inline(always)]
+    pub(super) fn put<A: Arith>(&self, rows: usize, row: usize, scale: Scale, found: &RowResult) {
+        let RowResult { live, largest, top, label, total, product, squares } = *found;
+        let usable = live & largest.is_finite();
+        let y = scale.exponent(label);
+        let ln_z = ln_total::<A>(total);
+        let logp = y - ln_z;
+        let own = f64::from(weight::<A>(y));
+        let entropy = f64::from(ln_z) - num::div64(product, total);
+        // A masked row gives 0; a row that cannot be used gives NaN.
+        let put = move |out: Cells<'_, f32>, value: f64| {
+            let value = if usable { value as f32 } else { f32::NAN };
+            out.put(row, if live { num::canonical(value) } else { 0.0 });
+        };
+        put(*self.logp, f64::from(logp));
+        put(*self.lse, f64::from(largest * scale.inverse + ln_z));
+        self.top.put(row, if usable { top } else { 0 });
+        if let Some(moments) = &self.moments {
+            let (rest, squared) = (num::div64(total - own, total), f64::from((own as f32) * (own as f32)));
+            let others = num::div64(squares - squared, total * total);
+            put(*moments.entropy, entropy);
+            put(*moments.collision, num::div64(squares, total * total));
+            put(*moments.score_norm, rest * rest + if others > 0.0 { others } else { 0.0 });
+        }
+        let state = [f64::from(largest), total, if self.moments.is_some() { entropy } else { 0.0 }];
+        for (k, value) in state.into_iter().enumerate() {
+            let value = if usable { value } else { f64::NAN };
+            let value = if live { num::canonical64(value) } else { 0.0 };
+            self.state.put(k * rows + row, value);
+        }
+        let fault = flag::worse(flag::finite(largest), flag::finite(logp));
+        self.row_alarm.put(row, if live { fault } else { 0 });
+    }
+}
+
+/// The ops `logits_statistics` (`f32`), `logits_statistics_bf16` and `logits_statistics_f16`: statistics of
+/// each row of logits.
+#[derive(Debug)]
+pub struct LogitsStatistics<'a, S = f32> {
+    /// Logits, and which rows take part.
+    pub rows: LogitRows<'a, S>,
+    /// Label of each row, `[rows]`.
+    pub labels: In<'a, u32>,
+    /// Temperature T, 1e-6 to 1e6.
+    pub temperature: f32,
+    /// The results.
+    pub results: LogitsResults<'a>,
+}
+
 crate::kernel_args!(unsafe impl[S: Storage] LogitsStatistics<'_, S> {
-    rows, labels, temperature, logp, lse, top, moments, state, row_alarm
+    rows, labels, temperature, results
 });
 
 impl<S: Storage> LogitsStatistics<'_, S> {
@@ -120,11 +190,8 @@ impl<S: Storage> Kernel for LogitsStatistics<'_, S> {
 
     fn check_bounds(&self) -> Result<(), Error> {
         let rows = self.rows.sizes()?.0;
-        crate::lengths!(self; rows => labels, logp, lse, top, row_alarm; 3 * rows => state);
-        if let Some(moments) = &self.moments {
-            crate::lengths!(moments; rows => entropy, collision, score_norm);
-        }
-        Ok(())
+        crate::lengths!(self; rows => labels);
+        self.results.check_bounds(rows)
     }
 
     fn rows(&self) -> usize {
@@ -145,7 +212,7 @@ impl<S: Storage> Kernel for LogitsStatistics<'_, S> {
 
     #[inline(always)]
     fn variant(&self) -> usize {
-        usize::from(self.moments.is_some())
+        usize::from(self.results.moments.is_some())
     }
 
     #[inline(always)]
@@ -163,41 +230,13 @@ impl<S: Storage> Kernel for LogitsStatistics<'_, S> {
             let live = !span.is_empty();
             let label = self.labels.at(row);
             let known = (label as usize) < self.rows.vocab;
-            let z = if live & known {
+            let label = if live & known {
                 self.rows.logits.at(span.start + label as usize).widen()
             } else {
                 f32::NAN
             };
-            let usable = live & largest.is_finite();
-            let y = scale.exponent(z);
-            let ln_z = ln_total::<T::Arith>(total);
-            let logp = y - ln_z;
-            let own = f64::from(weight::<T::Arith>(y));
-            let entropy = f64::from(ln_z) - num::div64(product, total);
-            // A masked row gives 0; a row that cannot be used gives NaN.
-            let put = move |out: Cells<'_, f32>, value: f64| {
-                let value = if usable { value as f32 } else { f32::NAN };
-                out.put(row, if live { num::canonical(value) } else { 0.0 });
-            };
-            put(*self.logp, f64::from(logp));
-            put(*self.lse, f64::from(largest * scale.inverse + ln_z));
-            self.top.put(row, if usable { top } else { 0 });
-            if let Some(moments) = &self.moments {
-                let (rest, squared) =
-                    (num::div64(total - own, total), f64::from((own as f32) * (own as f32)));
-                let others = num::div64(squares - squared, total * total);
-                put(*moments.entropy, entropy);
-                put(*moments.collision, num::div64(squares, total * total));
-                put(*moments.score_norm, rest * rest + if others > 0.0 { others } else { 0.0 });
-            }
-            let state = [f64::from(largest), total, if V == 0 { 0.0 } else { entropy }];
-            for (k, value) in state.into_iter().enumerate() {
-                let value = if usable { value } else { f64::NAN };
-                let value = if live { num::canonical64(value) } else { 0.0 };
-                self.state.put(k * self.rows.rows + row, value);
-            }
-            let fault = flag::worse(flag::finite(largest), flag::finite(logp));
-            self.row_alarm.put(row, if live { fault } else { 0 });
+            let found = RowResult { live, largest, top, label, total, product, squares };
+            self.results.put::<T::Arith>(self.rows.rows, row, scale, &found);
         }
     }
 }

@@ -215,13 +215,35 @@ macro_rules! for_each_op {
                 "logits/statistics.rs", "token", "logits_statistics of logits that are stored in binary16",
                 [0 logits_statistics_f16, 1 logits_statistics_f16_moments];
             logits_gradient: $crate::logits::LogitsGradient<'_>, "logits/gradient.rs", "token",
-                "gradient of the logits from those of logp and entropy", [0 logits_gradient];
+                "gradient of the logits from those of logp and entropy", [0 logits_gradient, 1 logits_gradient_shard];
             logits_gradient_bf16: $crate::logits::LogitsGradient<'_, $crate::num::Bf16>,
                 "logits/gradient.rs", "token", "logits_gradient of logits and gradients in bfloat16",
-                [0 logits_gradient_bf16];
+                [0 logits_gradient_bf16, 1 logits_gradient_bf16_shard];
             logits_gradient_f16: $crate::logits::LogitsGradient<'_, $crate::num::F16>,
                 "logits/gradient.rs", "token", "logits_gradient of logits and gradients in binary16",
-                [0 logits_gradient_f16];
+                [0 logits_gradient_f16, 1 logits_gradient_f16_shard];
+            vocab_parallel_top: $crate::logits::VocabParallelTop<'_>, "logits/vocab_parallel.rs", "token",
+                "largest entry of a row of logits whose vocabulary is spread over ranks",
+                [0 vocab_parallel_top];
+            vocab_parallel_top_bf16: $crate::logits::VocabParallelTop<'_, $crate::num::Bf16>,
+                "logits/vocab_parallel.rs", "token", "vocab_parallel_top of logits in bfloat16",
+                [0 vocab_parallel_top_bf16];
+            vocab_parallel_top_f16: $crate::logits::VocabParallelTop<'_, $crate::num::F16>,
+                "logits/vocab_parallel.rs", "token", "vocab_parallel_top of logits in binary16",
+                [0 vocab_parallel_top_f16];
+            vocab_parallel_sums: $crate::logits::VocabParallelSums<'_>, "logits/vocab_parallel.rs", "token",
+                "exact sums over a row of logits whose vocabulary is spread over ranks",
+                [0 vocab_parallel_sums, 1 vocab_parallel_sums_moments];
+            vocab_parallel_sums_bf16: $crate::logits::VocabParallelSums<'_, $crate::num::Bf16>,
+                "logits/vocab_parallel.rs", "token", "vocab_parallel_sums of logits in bfloat16",
+                [0 vocab_parallel_sums_bf16, 1 vocab_parallel_sums_bf16_moments];
+            vocab_parallel_sums_f16: $crate::logits::VocabParallelSums<'_, $crate::num::F16>,
+                "logits/vocab_parallel.rs", "token", "vocab_parallel_sums of logits in binary16",
+                [0 vocab_parallel_sums_f16, 1 vocab_parallel_sums_f16_moments];
+            vocab_parallel_statistics: $crate::logits::VocabParallelStatistics<'_>,
+                "logits/vocab_parallel.rs", "token",
+                "logits_statistics from what was reduced over the ranks of a vocabulary",
+                [0 vocab_parallel_statistics];
             otr_exact: $crate::logits::OtrExact<'_>, "logits/otr.rs", "token",
                 "one-token rollout in expectation: loss and gradient of the logits", [0 otr_exact];
             draw_tokens: $crate::logits::DrawTokens<'_>, "logits/draw.rs", "token",

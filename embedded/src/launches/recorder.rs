@@ -56,7 +56,7 @@ impl Recorder {
             "u8" => Element::U8,
             "u16" | "Bf16" | "F16" => Element::U16,
             "u32" | "i32" => Element::U32,
-            "u64" => Element::U64,
+            "u64" | "i64" => Element::U64,
             "f32" => Element::F32,
             "f64" => Element::F64,
             other => panic!("`{}` is an array of {other}", self.field),

@@ -2,6 +2,7 @@
 
 mod divergence;
 mod sampled;
+pub mod vocab_parallel;
 
 pub use divergence::{Divergence, TwoRows, logits_kl};
 pub use sampled::{draw_tokens, otr_sampled};
@@ -9,7 +10,7 @@ pub use sampled::{draw_tokens, otr_sampled};
 use crate::batch::check_length;
 use crate::{Compiled, Device, Error};
 use lockstep_core::Error as Argument;
-use lockstep_core::logits::statistics::{LogitsMoments, STATE};
+use lockstep_core::logits::statistics::{LogitsMoments, LogitsResults, STATE};
 use lockstep_core::logits::{LogitRows, LogitsGradient, LogitsStatistics, OtrExact};
 use lockstep_core::num::Storage;
 use lockstep_core::ragged::{In, Mask, Out, flag};
@@ -47,9 +48,42 @@ pub struct Statistics {
     state: Vec<f64>,
 }
 
+impl Statistics {
+    fn new(rows: usize, temperature: f32, moments: bool) -> Statistics {
+        let of_moments = || vec![0.0; if moments { rows } else { 0 }];
+        Statistics {
+            logp: vec![0.0; rows],
+            lse: vec![0.0; rows],
+            top: vec![0; rows],
+            entropy: of_moments(),
+            collision: of_moments(),
+            score_norm: of_moments(),
+            temperature,
+            state: vec![0.0; STATE * rows],
+        }
+    }
+
+    /// All arrays, to be written.
+    fn results<'a>(&'a mut self, alarms: &'a mut [u32]) -> LogitsResults<'a> {
+        let moments = !self.entropy.is_empty();
+        LogitsResults {
+            logp: Out::new(&mut self.logp),
+            lse: Out::new(&mut self.lse),
+            top: Out::new(&mut self.top),
+            moments: moments.then(|| LogitsMoments {
+                entropy: Out::new(&mut self.entropy),
+                collision: Out::new(&mut self.collision),
+                score_norm: Out::new(&mut self.score_norm),
+            }),
+            state: Out::new(&mut self.state),
+            row_alarm: Out::new(alarms),
+        }
+    }
+}
+
 impl<'a, S: Storage> Logits<'a, S> {
-    /// V, if the lengths agree.
-    fn rows(&self) -> Result<LogitRows<'a, S>, Error> {
+    /// The rows, if the lengths agree. Labels may be any numbers.
+    fn any_labels(&self) -> Result<LogitRows<'a, S>, Error> {
         let rows = self.labels.len();
         if rows == 0 {
             return Err(Argument::Empty { argument: "labels", expected: "one per row of logits" }.into());
@@ -59,11 +93,16 @@ impl<'a, S: Storage> Logits<'a, S> {
         if let Some(mask) = self.loss_mask {
             check_length("loss_mask", rows, "one per row of logits", mask.len())?;
         }
-        let live = Mask::new(self.loss_mask);
-        let found = LogitRows { logits: In::new(self.logits), rows, vocab, live };
+        let found = LogitRows { logits: In::new(self.logits), rows, vocab, live: Mask::new(self.loss_mask) };
         found.check()?;
-        for (row, &label) in self.labels.iter().enumerate().filter(|(row, _)| live.at(*row)) {
-            if label as usize >= vocab {
+        Ok(found)
+    }
+
+    /// The rows, if the lengths agree and labels are in the vocabulary.
+    fn rows(&self) -> Result<LogitRows<'a, S>, Error> {
+        let found = self.any_labels()?;
+        for (row, &label) in self.labels.iter().enumerate().filter(|(row, _)| found.live.at(*row)) {
+            if label as usize >= found.vocab {
                 let (argument, expected) = ("labels", "a token below the number of logits in a row");
                 return Err(
                     Argument::Value { argument, index: Some(row), expected, got: label.into() }.into()
@@ -137,33 +176,12 @@ where
     for<'a> LogitsStatistics<'a, S>: Compiled,
 {
     let rows = logits.rows()?;
-    let n = rows.rows;
-    let of_moments = || vec![0.0; if moments { n } else { 0 }];
-    let mut out = Statistics {
-        logp: vec![0.0; n],
-        lse: vec![0.0; n],
-        top: vec![0; n],
-        entropy: of_moments(),
-        collision: of_moments(),
-        score_norm: of_moments(),
-        temperature,
-        state: vec![0.0; STATE * n],
-    };
-    let mut alarms = vec![0; n];
+    let (mut out, mut alarms) = (Statistics::new(rows.rows, temperature, moments), vec![0; rows.rows]);
     let kernel = LogitsStatistics {
         rows,
         labels: In::new(logits.labels),
         temperature,
-        logp: Out::new(&mut out.logp),
-        lse: Out::new(&mut out.lse),
-        top: Out::new(&mut out.top),
-        moments: moments.then(|| LogitsMoments {
-            entropy: Out::new(&mut out.entropy),
-            collision: Out::new(&mut out.collision),
-            score_norm: Out::new(&mut out.score_norm),
-        }),
-        state: Out::new(&mut out.state),
-        row_alarm: Out::new(&mut alarms),
+        results: out.results(&mut alarms),
     };
     kernel.check()?;
     device.run(&kernel)?;
@@ -199,19 +217,8 @@ where
 {
     let (rows, coefs) = (logits.rows()?, Coefs { coef, coef_entropy });
     coefs.check(rows.rows, statistics)?;
-    let (mut gradient, mut alarms) = (vec![S::default(); logits.logits.len()], vec![0; rows.rows]);
-    let kernel = LogitsGradient {
-        rows,
-        labels: In::new(logits.labels),
-        temperature: statistics.temperature,
-        state: In::new(&statistics.state),
-        coef: In::new(coef),
-        coef_entropy: coef_entropy.map(In::new),
-        gradient: Out::new(&mut gradient),
-        row_alarm: Out::new(&mut alarms),
-    };
-    kernel.check()?;
-    device.run(&kernel)?;
+    let mut gradient = vec![S::default(); logits.logits.len()];
+    let alarms = coefs.gradient(device, rows, logits.labels, None, statistics, &mut gradient)?;
     logits.check_alarms(&alarms, Some(coefs), GRADIENT)?;
     Ok(gradient)
 }
@@ -254,26 +261,18 @@ where
         copy.clear();
         copy.extend_from_slice(part);
         let rows = k * some..k * some + copy.len() / vocab;
-        let mut alarms = vec![0; rows.len()];
         let state: Vec<f64> =
             statistics.state.chunks(n).flat_map(|values| &values[rows.clone()]).copied().collect();
-        let kernel = LogitsGradient {
-            rows: LogitRows {
-                logits: In::new(&copy),
-                rows: rows.len(),
-                vocab,
-                live: Mask::new(loss_mask.map(|mask| &mask[rows.clone()])),
-            },
-            labels: In::new(&labels[rows.clone()]),
-            temperature: statistics.temperature,
-            state: In::new(&state),
-            coef: In::new(&coef[rows.clone()]),
-            coef_entropy: coef_entropy.map(|coef| In::new(&coef[rows.clone()])),
-            gradient: Out::new(part),
-            row_alarm: Out::new(&mut alarms),
+        let statistics = Statistics { state, temperature: statistics.temperature, ..Statistics::default() };
+        let of_rows = LogitRows {
+            logits: In::new(&copy),
+            rows: rows.len(),
+            vocab,
+            live: Mask::new(loss_mask.map(|mask| &mask[rows.clone()])),
         };
-        kernel.check()?;
-        device.run(&kernel)?;
+        let of =
+            Coefs { coef: &coef[rows.clone()], coef_entropy: coef_entropy.map(|coef| &coef[rows.clone()]) };
+        let alarms = of.gradient(device, of_rows, &labels[rows.clone()], None, &statistics, part)?;
         if let Some(row) = alarms.iter().position(|alarm| *alarm > flag::LIMIT) {
             coefs.check_finite(rows.start + row)?;
             let index = rows.start + row;
@@ -310,6 +309,36 @@ impl<'a> Coefs<'a> {
             }
         }
         Ok(())
+    }
+
+    /// Writes the gradient of `rows`, and returns their alarms.
+    fn gradient<S: Storage>(
+        self,
+        device: &Device,
+        rows: LogitRows<'_, S>,
+        labels: &[u32],
+        vocab_start: Option<u32>,
+        statistics: &Statistics,
+        gradient: &mut [S],
+    ) -> Result<Vec<u32>, Error>
+    where
+        for<'k> LogitsGradient<'k, S>: Compiled,
+    {
+        let mut alarms = vec![0; rows.rows];
+        let kernel = LogitsGradient {
+            rows,
+            labels: In::new(labels),
+            vocab_start,
+            temperature: statistics.temperature,
+            state: In::new(&statistics.state),
+            coef: In::new(self.coef),
+            coef_entropy: self.coef_entropy.map(In::new),
+            gradient: Out::new(gradient),
+            row_alarm: Out::new(&mut alarms),
+        };
+        kernel.check()?;
+        device.run(&kernel)?;
+        Ok(alarms)
     }
 
     fn check_finite(self, row: usize) -> Result<(), Error> {

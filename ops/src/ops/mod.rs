@@ -51,6 +51,9 @@ pub use host_rules::{filtration, limit, robust_baselines, sample_weights, signed
 pub use kl::kl;
 pub use kl_importance::{kl_importance, kl_importance_into, kl_in_reward};
 pub use log_ratio::{log_ratio_scan, segment_log_ratio};
+pub use logits::vocab_parallel::{
+    vocab_parallel_gradient, vocab_parallel_statistics, vocab_parallel_sums, vocab_parallel_top,
+};
 pub use logits::{
     draw_tokens, logits_gradient, logits_gradient_in_place, logits_kl, logits_statistics, otr_exact,
     otr_sampled,

@@ -5,7 +5,7 @@ The native module of `lockstep`, which its Python modules call.
 from _typeshed import SupportsGetItem, SupportsLenAndGetItem
 from typing import Any, Final, SupportsFloat, SupportsIndex, final
 
-__all__ = ["version", "Device", "Moments", "Plan", "Prepared", "Recipe", "Router", "RoutingTrace", "Totals", "balance_loss", "columns", "counts", "draw_tokens", "gating_backward", "gating_forward", "logits_gradient", "logits_kl", "logits_statistics", "metrics", "names", "prefix_tree"]
+__all__ = ["version", "Device", "Moments", "Plan", "Prepared", "Recipe", "Router", "RoutingTrace", "Totals", "balance_loss", "columns", "counts", "draw_tokens", "gating_backward", "gating_forward", "logits_gradient", "logits_kl", "logits_statistics", "metrics", "names", "prefix_tree", "vocab_parallel_statistics", "vocab_parallel_sums", "vocab_parallel_top"]
 
 version: Final[str]
 """
@@ -355,10 +355,11 @@ def gating_forward(at: tuple[Device, SupportsIndex], router: Router, layers: Sup
     tokens in `mask` take their experts from its layer `layer`, where it has a record.
     """
 
-def logits_gradient(at: tuple[Device, SupportsIndex], format: str, vocab: SupportsIndex, temperature: SupportsFloat | SupportsIndex, arrays: dict[str, tuple[SupportsIndex, SupportsIndex, SupportsIndex]]) -> None:
+def logits_gradient(at: tuple[Device, SupportsIndex], format: str, vocab: SupportsIndex, vocab_start: SupportsIndex | None, temperature: SupportsFloat | SupportsIndex, arrays: dict[str, tuple[SupportsIndex, SupportsIndex, SupportsIndex]]) -> None:
     """
     Computes dL/dlogits in `format` from dL/dlogp `coef` and, if given, dL/dH `coef_entropy`, with the `state`
-    of `logits_statistics`. On a GPU `gradient` may be the array `logits`.
+    of `logits_statistics`; or with that of `vocab_parallel_statistics`, for a shard of the vocabulary that begins
+    at `vocab_start`. On a GPU `gradient` may be the array `logits`.
     """
 
 def logits_kl(at: tuple[Device, SupportsIndex], vocab: SupportsIndex, temperature: SupportsFloat | SupportsIndex, over: str, arrays: dict[str, tuple[SupportsIndex, SupportsIndex, SupportsIndex]]) -> None:
@@ -389,4 +390,22 @@ def prefix_tree(device: Device, pad: SupportsIndex | None, eps: SupportsFloat | 
     `parent` and `leaf`. Writes each token's correction to `token_advantage`; it is divided by the group's
     `std` plus `eps` and added to the sequence's `advantage`, if those are given. Returns the numbers of
     branches, of shared tokens and of tree tokens, and the branches by depth.
+    """
+
+def vocab_parallel_statistics(at: tuple[Device, SupportsIndex], temperature: SupportsFloat | SupportsIndex, arrays: dict[str, tuple[SupportsIndex, SupportsIndex, SupportsIndex]]) -> None:
+    """
+    Computes the statistics of whole rows from `largest`, the maximum over ranks, and `sums`, the sum over ranks;
+    also `entropy`, `collision` and `score_norm`, if those arrays are given.
+    """
+
+def vocab_parallel_sums(at: tuple[Device, SupportsIndex], format: str, vocab: SupportsIndex, vocab_start: SupportsIndex, temperature: SupportsFloat | SupportsIndex, arrays: dict[str, tuple[SupportsIndex, SupportsIndex, SupportsIndex]]) -> None:
+    """
+    Sums over each row of a shard of the vocabulary, for rows whose largest entries are `largest`: `sums`, float64,
+    `[4, rows]`, or `[8, rows]` with moments.
+    """
+
+def vocab_parallel_top(at: tuple[Device, SupportsIndex], format: str, vocab: SupportsIndex, vocab_start: SupportsIndex, arrays: dict[str, tuple[SupportsIndex, SupportsIndex, SupportsIndex]]) -> None:
+    """
+    Finds the largest entry of each row of a shard of the vocabulary, and its token: `largest`, int64, whose maximum
+    over ranks is that of the row.
     """

@@ -17,6 +17,8 @@ computation runs on their device, in float32. `statistics` and its gradient read
 float16 or float32 as they are; `kl` and `draw` copy half precision to float32 for the duration of a call. A
 gradient has the type of its logits. A call waits for its device, so that a bad value is an exception.
 
+`lockstep.vocab_parallel` is for a vocabulary that is spread over ranks.
+
 A trainer that would rather not hold the logits of a whole batch computes them in parts, and lets the backward
 pass of each part put the gradient where its logits were:
 
@@ -74,6 +76,13 @@ def _rows(logits: Tensor, formats: Any = (torch.float32,)) -> Tensor:
     return logits.reshape(logits.shape[:-1].numel(), logits.shape[-1]).contiguous()
 
 
+def _check_in_place(logits: Tensor, wanted: bool) -> None:
+    if wanted and logits.dtype not in _FORMATS:
+        raise error("logits", f" has type {logits.dtype}: expected float32, bfloat16 or float16 for inplace_backward")
+    if wanted and not logits.is_contiguous():
+        raise error("logits", " does not lie in one piece, as inplace_backward needs: call .contiguous()")
+
+
 # How an op that takes half precision calls it.
 _FORMATS = {torch.float32: "f32", torch.bfloat16: "bf16", torch.float16: "f16"}
 # Bytes of logits that an in-place gradient on a CPU copies at a time.
@@ -121,21 +130,21 @@ def _logits_statistics(
 
 
 def _logits_gradient(
-    logits: Tensor, labels: Tensor, mask: Tensor | None, temperature: float, state: Tensor, coef: Tensor, coef_entropy: Tensor | None
+    logits: Tensor, labels: Tensor, mask: Tensor | None, vocab_start: int | None, temperature: float, state: Tensor, coef: Tensor, coef_entropy: Tensor | None
 ) -> Tensor:
-    """Returns dL/dlogits from dL/dlogp and dL/d(entropy)."""
+    """Returns dL/dlogits from dL/dlogp and dL/d(entropy), of whole rows or of the shard that begins at `vocab_start`."""
     rows = _rows(logits, _FORMATS)
     gradient = torch.empty_like(rows)
-    _launch_gradient(rows, gradient, labels, mask, temperature, state, coef, coef_entropy)
+    _launch_gradient(rows, gradient, labels, mask, vocab_start, temperature, state, coef, coef_entropy)
     return gradient.view(logits.shape).to(logits.dtype)
 
 
 def _launch_gradient(
-    rows: Tensor, to: Tensor, labels: Tensor, mask: Tensor | None, temperature: float, state: Tensor, coef: Tensor, coef_entropy: Tensor | None
+    rows: Tensor, to: Tensor, labels: Tensor, mask: Tensor | None, vocab_start: int | None, temperature: float, state: Tensor, coef: Tensor, coef_entropy: Tensor | None
 ) -> None:
     like = rows if labels.dim() == 1 else rows.view(*labels.shape, rows.shape[-1])
     launch(
-        _native.logits_gradient, _FORMATS[rows.dtype], rows.shape[-1], temperature,
+        _native.logits_gradient, _FORMATS[rows.dtype], rows.shape[-1], vocab_start, temperature,
         logits=rows, labels=_of_rows("labels", "u32", labels, like), loss_mask=_of_rows("mask", "u8", mask, like), state=state,
         coef=coef.contiguous(), coef_entropy=None if coef_entropy is None else coef_entropy.contiguous(),
         gradient=to, alarm=_alarm(like),
@@ -146,12 +155,12 @@ _gradient = operator(_logits_gradient, lambda logits, *rest: logits.new_empty(lo
 
 
 def _gradient_in_place(
-    logits: Tensor, labels: Tensor, mask: Tensor | None, temperature: float, state: Tensor, coef: Tensor, coef_entropy: Tensor | None
+    logits: Tensor, labels: Tensor, mask: Tensor | None, vocab_start: int | None, temperature: float, state: Tensor, coef: Tensor, coef_entropy: Tensor | None
 ) -> Tensor:
     """Replaces the logits by their gradient."""
     rows = logits.detach().view(-1, logits.shape[-1])
     if rows.device.type != "cpu":
-        _launch_gradient(rows, rows, labels, mask, temperature, state, coef, coef_entropy)
+        _launch_gradient(rows, rows, labels, mask, vocab_start, temperature, state, coef, coef_entropy)
         return logits.detach()
     for name, array in (("coef", coef), ("coef_entropy", coef_entropy)):
         bad = [] if array is None else (~array.reshape(-1).isfinite()).nonzero()
@@ -165,7 +174,7 @@ def _gradient_in_place(
     for at in range(0, len(rows), some):
         part = slice(at, at + some)
         labels, mask, coef, coef_entropy = (None if array is None else array[part] for array in flat)
-        _launch_gradient(rows[part].clone(), rows[part], labels, mask, temperature, state[:, part].contiguous(), coef, coef_entropy)
+        _launch_gradient(rows[part].clone(), rows[part], labels, mask, vocab_start, temperature, state[:, part].contiguous(), coef, coef_entropy)
     return logits.detach()
 
 
@@ -180,7 +189,7 @@ def _backward(ctx, of_logp, of_entropy, *_):
     of_logp = torch.zeros(labels.shape, device=logits.device) if of_logp is None else of_logp
     of_entropy = of_entropy if ctx.entropy else None
     gradient = _gradient_in_place if ctx.inplace and not traced() else _gradient
-    return gradient(logits, labels, mask, ctx.temperature, state, of_logp, of_entropy), None, None, None, None, None
+    return gradient(logits, labels, mask, None, ctx.temperature, state, of_logp, of_entropy), None, None, None, None, None
 
 
 _statistics = operator(
@@ -213,10 +222,7 @@ def statistics(
     `inplace_backward`, logits in float64 or not contiguous.
     """
     _check("logits", logits)
-    if inplace_backward and logits.dtype not in _FORMATS:
-        raise error("logits", f" has type {logits.dtype}: expected float32, bfloat16 or float16 for inplace_backward")
-    if inplace_backward and not logits.is_contiguous():
-        raise error("logits", " does not lie in one piece, as inplace_backward needs: call .contiguous()")
+    _check_in_place(logits, inplace_backward)
     found = _statistics(logits, labels, mask, temperature, entropy, inplace_backward)
     logp, of_entropy, lse, top, *moments, _ = found
     return Statistics(logp, of_entropy, lse, top, *moments) if entropy else Statistics(logp, None, lse, top, None, None)

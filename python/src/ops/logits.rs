@@ -3,7 +3,7 @@
 use super::{Arrays, On, copy, launch, on};
 use lockstep::Device;
 use lockstep::core::logits::kl::Direction;
-use lockstep::core::logits::statistics::{LogitsMoments, STATE};
+use lockstep::core::logits::statistics::{LogitsMoments, LogitsResults, STATE};
 use lockstep::core::logits::{DrawTokens, LogitRows, LogitsGradient, LogitsKl, LogitsStatistics};
 use lockstep::core::num::{Bf16, F16, Storage};
 use lockstep::core::ragged::In;
@@ -14,7 +14,7 @@ use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 
 /// Returns the rows of `vocab` logits in `logits`; `loss_mask` selects the rows that take part.
-fn rows<S: Storage>(arrays: &Arrays, vocab: usize) -> Result<LogitRows<'static, S>, Error> {
+pub(super) fn rows<S: Storage>(arrays: &Arrays, vocab: usize) -> Result<LogitRows<'static, S>, Error> {
     let logits = arrays.input::<S>("logits")?;
     let rows = logits.len() / vocab.max(1);
     let found = LogitRows { logits, rows, vocab, live: arrays.mask("loss_mask", rows)? };
@@ -23,13 +23,33 @@ fn rows<S: Storage>(arrays: &Arrays, vocab: usize) -> Result<LogitRows<'static, 
 }
 
 /// Returns the label of each row.
-fn labels(arrays: &Arrays, rows: usize) -> Result<In<'static, u32>, Error> {
+pub(super) fn labels(arrays: &Arrays, rows: usize) -> Result<In<'static, u32>, Error> {
     let labels = arrays.input::<u32>("labels")?;
     if labels.len() != rows {
         let (because, got) = ("one per row of logits", labels.len());
         return Err(Argument::Length { argument: "labels", expected: rows, because, got }.into());
     }
     Ok(labels)
+}
+
+/// The arrays that take the statistics of `rows` rows.
+pub(super) fn results(arrays: &Arrays, rows: usize) -> Result<LogitsResults<'static>, Error> {
+    let moments = match arrays.wanted("entropy", rows)? {
+        None => None,
+        Some(entropy) => Some(LogitsMoments {
+            entropy,
+            collision: arrays.output("collision", rows)?,
+            score_norm: arrays.output("score_norm", rows)?,
+        }),
+    };
+    Ok(LogitsResults {
+        logp: arrays.output("logp", rows)?,
+        lse: arrays.output("lse", rows)?,
+        top: arrays.output("top", rows)?,
+        moments,
+        state: arrays.output("state", STATE * rows)?,
+        row_alarm: arrays.output("alarm", rows)?,
+    })
 }
 
 /// Host copies for the checks of the ops over slices, which name the entry that raised a row's alarm.
@@ -62,6 +82,7 @@ macro_rules! in_format {
         }
     };
 }
+pub(super) use in_format;
 
 /// Computes log-probability, logsumexp and top token of rows of logits in `format`, and the state for their
 /// gradient; also `entropy`, `collision` and `score_norm`, if those arrays are given.
@@ -91,27 +112,9 @@ where
         let rows = rows::<S>(&arrays, vocab)?;
         let n = rows.rows;
         let labels = labels(&arrays, n)?;
-        let moments = match arrays.wanted("entropy", n)? {
-            None => None,
-            Some(entropy) => Some(LogitsMoments {
-                entropy,
-                collision: arrays.output("collision", n)?,
-                score_norm: arrays.output("score_norm", n)?,
-            }),
-        };
-        let kernel = LogitsStatistics {
-            rows,
-            labels,
-            temperature,
-            logp: arrays.output("logp", n)?,
-            lse: arrays.output("lse", n)?,
-            top: arrays.output("top", n)?,
-            moments,
-            state: arrays.output("state", STATE * n)?,
-            row_alarm: arrays.output("alarm", n)?,
-        };
+        let kernel = LogitsStatistics { rows, labels, temperature, results: results(&arrays, n)? };
         kernel.check()?;
-        launch(queue, &kernel, *kernel.row_alarm, || {
+        launch(queue, &kernel, *kernel.results.row_alarm, || {
             let host = Host::new(queue, &rows, Some(labels))?;
             ops::logits_statistics(&Device::cpu(), &host.view(), temperature, false).map(drop)
         })
@@ -119,23 +122,26 @@ where
 }
 
 /// Computes dL/dlogits in `format` from dL/dlogp `coef` and, if given, dL/dH `coef_entropy`, with the `state`
-/// of `logits_statistics`. On a GPU `gradient` may be the array `logits`.
+/// of `logits_statistics`; or with that of `vocab_parallel_statistics`, for a shard of the vocabulary that begins
+/// at `vocab_start`. On a GPU `gradient` may be the array `logits`.
 #[pyfunction]
 pub(crate) fn logits_gradient(
     py: Python<'_>,
     at: On,
     format: &str,
     vocab: usize,
+    vocab_start: Option<u32>,
     temperature: f32,
     arrays: Arrays,
 ) -> PyResult<()> {
-    in_format!(format, gradient_of(py, at, vocab, temperature, arrays))
+    in_format!(format, gradient_of(py, at, vocab, vocab_start, temperature, arrays))
 }
 
 fn gradient_of<S: Storage + Plain>(
     py: Python<'_>,
     at: On,
     vocab: usize,
+    vocab_start: Option<u32>,
     temperature: f32,
     arrays: Arrays,
 ) -> PyResult<()>
@@ -160,6 +166,7 @@ where
         let kernel = LogitsGradient {
             rows,
             labels,
+            vocab_start,
             temperature,
             state: arrays.input("state")?,
             coef,
@@ -176,8 +183,8 @@ where
         launch(queue, &kernel, *kernel.row_alarm, || {
             let coef: Vec<f32> = copy!(queue, coef)?;
             let coef_entropy: Option<Vec<f32>> = coef_entropy.map(|array| copy!(queue, array)).transpose()?;
-            if in_place {
-                // The logits are gone; `statistics` has accepted them.
+            if in_place || vocab_start.is_some() {
+                // The logits are gone, or those of other shards are not here; `statistics` has accepted them.
                 return first_not_finite(&coef, coef_entropy.as_deref());
             }
             let host = Host::new(queue, &rows, Some(labels))?;

@@ -4,10 +4,12 @@
 mod logits;
 mod routing;
 mod tree;
+mod vocab_parallel;
 
 pub(crate) use logits::{draw_tokens, logits_gradient, logits_kl, logits_statistics};
 pub(crate) use routing::{PyRouter, PyTrace, balance_loss, gating_backward, gating_forward};
 pub(crate) use tree::prefix_tree;
+pub(crate) use vocab_parallel::{vocab_parallel_statistics, vocab_parallel_sums, vocab_parallel_top};
 
 use crate::{PyDevice, refused};
 use lockstep::core::Error as Argument;

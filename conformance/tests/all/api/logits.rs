@@ -1,7 +1,8 @@
 //! Rows of logits.
 
 use super::launch::Launch;
-use lockstep::core::logits::{LogitsGradient, LogitsStatistics};
+use crate::vocab_parallel::{Batch, in_shards};
+use lockstep::core::logits::{LogitsGradient, LogitsStatistics, VocabParallelSums, VocabParallelTop};
 use lockstep::core::num::{Bf16, F16, Storage, Suffix};
 use lockstep::ops::logits::{Logits, TwoRows};
 use lockstep::ops::{self};
@@ -10,6 +11,7 @@ use lockstep_conformance::cases::Case;
 use lockstep_conformance::ops::logits::{Logits as LogitsTest, Which};
 use lockstep_conformance::ops::logits_kl::LogitsKl;
 use lockstep_conformance::ops::sampling::{Sampling, Which as Drawn, candidates};
+use lockstep_conformance::ops::vocab_parallel::{Part, VocabParallel};
 
 pub(crate) fn check_logits(device: &Device, case: &Case, params: &LogitsTest, expected: &Launch) {
     match params.format {
@@ -65,6 +67,55 @@ where
             expected.same("gradient", &numbers(&logits));
         }
         Which::Otr { .. } => {}
+    }
+}
+
+pub(crate) fn check_vocab_parallel(device: &Device, case: &Case, params: &VocabParallel, expected: &Launch) {
+    match params.format {
+        Suffix::None => check_vocab_parallel_as::<f32>(device, case, params, expected),
+        Suffix::Bf16 => check_vocab_parallel_as::<Bf16>(device, case, params, expected),
+        Suffix::F16 => check_vocab_parallel_as::<F16>(device, case, params, expected),
+    }
+}
+
+fn check_vocab_parallel_as<S: Storage>(
+    device: &Device,
+    case: &Case,
+    params: &VocabParallel,
+    expected: &Launch,
+) where
+    for<'a> VocabParallelTop<'a, S>: Compiled,
+    for<'a> VocabParallelSums<'a, S>: Compiled,
+    for<'a> LogitsGradient<'a, S>: Compiled,
+{
+    let moments = match params.part {
+        Part::Statistics { moments: wanted } | Part::Gradient { entropy: wanted } => wanted,
+        // The results of the calls are the kernels' own.
+        Part::Top | Part::Sums { .. } => return,
+    };
+    let ((labels, live), rows) = (of_rows(case), case.data.rows());
+    let vocab = case.data.elements() / rows;
+    let batch = Batch {
+        vocab,
+        logits: case.data.element[0].iter().map(|z| S::narrow(*z)).collect(),
+        labels,
+        mask: if params.masked { live } else { vec![1; rows] },
+        coef: case.data.row[2].clone(),
+        coef_entropy: case.data.row[3].clone(),
+        temperature: params.temperature,
+    };
+    let count = params.shards.min(vocab);
+    let cuts: Vec<usize> = (0..=count).map(|k| k * vocab / count).collect();
+    let (out, gradient) = in_shards(device, &batch, &cuts, moments, false).unwrap();
+    if let Part::Gradient { .. } = params.part {
+        return expected.same("gradient", &gradient.iter().map(|x| x.widen()).collect::<Vec<_>>());
+    }
+    expected.same("logp", &out.logp);
+    expected.same("lse", &out.lse);
+    if moments {
+        expected.same("entropy", &out.entropy);
+        expected.same("collision", &out.collision);
+        expected.same("score_norm", &out.score_norm);
     }
 }
 

@@ -8,7 +8,7 @@ mod ratios;
 
 use self::advantage::{check_gae, check_group, check_vtrace, check_whiten};
 use self::launch::{Launch, counts, of_groups};
-use self::logits::{check_logits, check_logits_kl, check_sampling};
+use self::logits::{check_logits, check_logits_kl, check_sampling, check_vocab_parallel};
 use self::policy::{check_gmpo, check_kl, check_policy, check_ratios};
 use lockstep::ops;
 use lockstep::ops::kl_importance::ThreePolicies;
@@ -194,6 +194,7 @@ fn slices_in_kernels_out() {
                 expected.same64("row_sum", &out.unwrap().row_sum);
             }
             AnyOp::Logits(params) => check_logits(&device, &case, &params, &expected),
+            AnyOp::VocabParallel(params) => check_vocab_parallel(&device, &case, &params, &expected),
             AnyOp::LogitsKl(params) => check_logits_kl(&device, &case, &params, &expected),
             AnyOp::Sampling(params) => check_sampling(&device, &case, &params, &expected),
             // A batch has at least one sequence.

@@ -1,0 +1,125 @@
+"""Log-probabilities and entropies where the vocabulary is spread over ranks (tensor parallel), with the same bits at any degree.
+
+>>> out = vocab_parallel.statistics(logits, labels, group=tp_group, entropy=True)  # [N, V / ranks] of this rank
+>>> loss = lockstep.torch.loss("dapo", credit, logp=out.logp, ...).loss  # the same on every rank
+>>> loss.backward()  # `logits.grad` of this rank
+
+Every rank holds a part of the vocabulary of every row, as behind a column-parallel output layer, and gets the
+results of whole rows. Two all-reduces carry them: a maximum of one int64 per token, and a sum of four float64
+(eight with `entropy`). The terms of these sums are rounded to multiples of 2^-58, so every order of additions
+gives the same sum: log-probabilities, entropies and gradients have the same bits for 1, 2, 4 or 8 ranks, which
+an all-reduce of rounded sums of exponentials has not. They differ from those of `lockstep.logits` by rounding.
+
+`group` is a process group of torch.distributed (None: all ranks). gloo has run; NCCL **has not run on a GPU
+yet**. Every rank of the group makes the same calls in the same order, with the same labels. If one rank fails in
+a call, all ranks raise a `lockstep.distributed.RankError` that names it.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from . import _native
+from .arrays import launch
+from .columns import error
+from .distributed import _agree, _Torch, _tried
+from .logits import _FORMATS, Statistics, _alarm, _check, _check_in_place, _gradient, _gradient_in_place, _of_rows, _outputs, _rows
+
+__all__ = ["statistics"]
+
+
+def _reduce(engine: _Torch, tensor: Tensor, op: Any) -> None:
+    """All-reduces in place."""
+    there = tensor.to(engine.device)
+    engine.dist.all_reduce(there, op=op, group=engine.group)
+    if there is not tensor:
+        tensor.copy_(there)
+
+
+class _Statistics(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any, logits: Tensor, labels: Tensor, mask: Tensor | None, engine: _Torch, start: int, temperature: float, entropy: bool, inplace: bool
+    ) -> tuple[Tensor, ...]:
+        shape, op = logits.shape[:-1], engine.dist.ReduceOp
+
+        def top() -> tuple[Any, Tensor]:
+            rows = _rows(logits, _FORMATS)
+            arrays = dict(logits=rows, loss_mask=_of_rows("mask", "u8", mask, logits))
+            found = logits.new_empty(shape, dtype=torch.int64)
+            launch(_native.vocab_parallel_top, _FORMATS[rows.dtype], rows.shape[-1], start, **arrays, largest=found)
+            return (rows, arrays, _of_rows("labels", "u32", labels, logits)), found
+
+        done, failure = _tried(top)
+        _agree(engine, failure, [])
+        (rows, arrays, tokens), largest = done
+        _reduce(engine, largest, op.MAX)
+
+        sums = logits.new_empty((8 if entropy else 4, *shape), dtype=torch.float64)
+        _, failure = _tried(
+            lambda: launch(
+                _native.vocab_parallel_sums, _FORMATS[rows.dtype], rows.shape[-1], start, temperature,
+                **arrays, labels=tokens, largest=largest, sums=sums, alarm=_alarm(logits),
+            )  # fmt: skip
+        )
+        _agree(engine, failure, [])
+        _reduce(engine, sums, op.SUM)
+
+        logp, of_entropy, lse, token, collision, score_norm, state = _outputs(logits, entropy)
+        moments = dict(entropy=of_entropy, collision=collision, score_norm=score_norm) if entropy else {}
+        token = token.to(torch.int32)
+        # What is reduced is the same on every rank: if one refuses it, all do.
+        launch(
+            _native.vocab_parallel_statistics, temperature, largest=largest, sums=sums, loss_mask=arrays["loss_mask"],
+            logp=logp, lse=lse, top=token, **moments, state=state, alarm=_alarm(logits),
+        )  # fmt: skip
+        ctx.start, ctx.temperature, ctx.entropy, ctx.inplace = start, temperature, entropy, inplace
+        ctx.save_for_backward(logits, labels, mask, state)
+        out = (logp, of_entropy, lse, token.long(), collision, score_norm)
+        ctx.mark_non_differentiable(*out[2:], *(() if entropy else out[1:2]))
+        return out
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx: Any, of_logp: Tensor | None, of_entropy: Tensor | None, *_: Any) -> tuple[Any, ...]:
+        logits, labels, mask, state = ctx.saved_tensors
+        gradient = _gradient_in_place if ctx.inplace else _gradient
+        of_entropy = of_entropy if ctx.entropy else None
+        return gradient(logits, labels, mask, ctx.start, ctx.temperature, state, of_logp, of_entropy), *([None] * 7)
+
+
+def statistics(
+    logits: Tensor,
+    labels: Tensor,
+    *,
+    group: Any = None,
+    vocab_start: int | None = None,
+    temperature: float = 1.0,
+    entropy: bool = False,
+    mask: Tensor | None = None,
+    inplace_backward: bool = False,
+) -> Statistics:
+    """Computes what `lockstep.logits.statistics` does, from this rank's part `[N, V]` or `[B, T, V]` of the logits.
+
+    `labels` and `top` of the result are numbers of the whole vocabulary. This rank's part begins at entry
+    `vocab_start` of it; None: all ranks have V entries, in the order of their ranks, as Megatron's output layer
+    leaves them. Entries that pad the vocabulary are −∞. `mask` and `inplace_backward` are those of
+    `lockstep.logits.statistics`; the gradient of this rank's logits needs no communication.
+
+    Raises `lockstep.Error` on every rank: a row with NaN, +∞ or nothing but −∞; a token that no rank has, or
+    that its row forbids (index of the row); wrong shapes; a temperature outside 1e-6 to 1e6; more than 2^24
+    entries in the vocabulary.
+    """
+    engine = _Torch(group)
+    _check("logits", logits)
+    _check_in_place(logits, inplace_backward)
+    if vocab_start is None:
+        vocab_start = engine.dist.get_rank(group) * logits.shape[-1]
+    elif not 0 <= vocab_start < 1 << 24:
+        raise error("vocab_start", f" is {vocab_start}: expected 0 to 16777215")
+    found = _Statistics.apply(logits, labels, mask, engine, vocab_start, temperature, entropy, inplace_backward)
+    logp, of_entropy, lse, top, *moments = found
+    return Statistics(logp, of_entropy, lse, top, *moments) if entropy else Statistics(logp, None, lse, top, None, None)

@@ -45,7 +45,9 @@ pub fn of(op: &str, entry: &str) -> Option<Traffic> {
     if op.starts_with("policy_loss_") {
         // The variants of every gate.
         return match entry.strip_prefix(op)? {
-            "" | "_loss" | "_metrics" => token(&[MASK, LOGP, OLD], &[COEF]),
+            "" | "_loss" | "_narrow_loss" | "_metrics" | "_narrow_metrics" => {
+                token(&[MASK, LOGP, OLD], &[COEF])
+            }
             "_any" => token(&[MASK, LOGP, OLD, WEIGHTS], &[COEF]),
             "_kl" | "_kl_loss" | "_kl_metrics" => token(&[MASK, LOGP, OLD, REF], &[COEF]),
             _ => None,

@@ -1,6 +1,7 @@
 //! `logits_statistics` and `logits_gradient` in every format, and `otr_exact`: rows of logits.
 
 use super::prelude::*;
+use super::vocab_parallel;
 use crate::outputs::{Captured, Space};
 use lockstep_core::logits::statistics::{LogitsMoments, LogitsResults, STATE};
 use lockstep_core::logits::{LogitRows, LogitsGradient, LogitsStatistics, OtrExact};
@@ -150,7 +151,14 @@ impl OpTest for Logits {
         };
         let format = statistics.or(gradient).unwrap_or(Suffix::None);
         let params = Logits { which, temperature, masked: draw.yes(), format };
-        case(params, 1 + draw.below(12), vocab, draw.source())
+        let (rows, source) = (1 + draw.below(12), draw.source());
+        // A third of the gradients are those of shards.
+        match which {
+            Which::Gradient { entropy } if draw.below(3) == 0 => {
+                vocab_parallel::gradient_case(params, entropy, 1 + draw.below(4), rows, vocab, source)
+            }
+            _ => case(params, rows, vocab, source),
+        }
     }
 
     fn fault_slots(&self) -> Vec<Fault> {

@@ -202,6 +202,20 @@ fn case(params: VocabParallel, rows: usize, vocab: usize, source: Source) -> Cas
     }
 }
 
+/// The gradient of a case of `logits_gradient`, in shards.
+pub(super) fn gradient_case(
+    of: Logits,
+    entropy: bool,
+    shards: usize,
+    rows: usize,
+    vocab: usize,
+    source: Source,
+) -> Case {
+    let Logits { temperature, masked, format, .. } = of;
+    let part = Part::Gradient { entropy };
+    case(VocabParallel { part, shards, temperature, masked, format }, rows, vocab, source)
+}
+
 impl VocabParallel {
     /// The shards of all rows, and one that pads the vocabulary.
     fn shards<S: Storage>(&self, data: &Data) -> Vec<Shard<S>> {

@@ -129,56 +129,74 @@ macro_rules! for_each_op {
                 "sequence",
                 "PPO clip (asymmetric, dual): loss, dL/dlogp and metrics, fused",
                 [0 policy_loss_ppo, 1 policy_loss_ppo_any, 2 policy_loss_ppo_kl, 3 policy_loss_ppo_loss,
-                 4 policy_loss_ppo_kl_loss, 5 policy_loss_ppo_metrics, 6 policy_loss_ppo_kl_metrics];
+                 4 policy_loss_ppo_kl_loss, 5 policy_loss_ppo_metrics, 6 policy_loss_ppo_kl_metrics,
+                    7 policy_loss_ppo_narrow_loss,
+                    8 policy_loss_ppo_narrow_metrics];
             policy_loss_sapo: $crate::policy_loss::PolicyLoss<'_, $crate::gate::Sapo>, "policy_loss/mod.rs",
                 "sequence",
                 "SAPO soft gate: loss, dL/dlogp and metrics, fused",
                 [0 policy_loss_sapo, 1 policy_loss_sapo_any, 2 policy_loss_sapo_kl, 3 policy_loss_sapo_loss,
-                 4 policy_loss_sapo_kl_loss, 5 policy_loss_sapo_metrics, 6 policy_loss_sapo_kl_metrics];
+                 4 policy_loss_sapo_kl_loss, 5 policy_loss_sapo_metrics, 6 policy_loss_sapo_kl_metrics,
+                    7 policy_loss_sapo_narrow_loss,
+                    8 policy_loss_sapo_narrow_metrics];
             policy_loss_cispo: $crate::policy_loss::PolicyLoss<'_, $crate::gate::Cispo>, "policy_loss/mod.rs",
                 "sequence",
                 "CISPO: clipped importance weight, never differentiated; loss, dL/dlogp and metrics, fused",
                 [0 policy_loss_cispo, 1 policy_loss_cispo_any, 2 policy_loss_cispo_kl,
                     3 policy_loss_cispo_loss, 4 policy_loss_cispo_kl_loss, 5 policy_loss_cispo_metrics,
-                    6 policy_loss_cispo_kl_metrics];
+                    6 policy_loss_cispo_kl_metrics,
+                    7 policy_loss_cispo_narrow_loss,
+                    8 policy_loss_cispo_narrow_metrics];
             policy_loss_reinforce: $crate::policy_loss::PolicyLoss<'_, $crate::gate::Reinforce>,
                 "policy_loss/mod.rs", "sequence",
                 "REINFORCE without importance weight (GPG): loss, dL/dlogp and metrics, fused",
                 [0 policy_loss_reinforce, 1 policy_loss_reinforce_any, 2 policy_loss_reinforce_kl,
                     3 policy_loss_reinforce_loss, 4 policy_loss_reinforce_kl_loss,
-                    5 policy_loss_reinforce_metrics, 6 policy_loss_reinforce_kl_metrics];
+                    5 policy_loss_reinforce_metrics, 6 policy_loss_reinforce_kl_metrics,
+                    7 policy_loss_reinforce_narrow_loss,
+                    8 policy_loss_reinforce_narrow_metrics];
             policy_loss_dppo_tv: $crate::policy_loss::PolicyLoss<'_, $crate::gate::DppoTv>,
                 "policy_loss/mod.rs", "sequence",
                 "DPPO, trust region by total variation: loss, dL/dlogp and metrics, fused",
                 [0 policy_loss_dppo_tv, 1 policy_loss_dppo_tv_any, 2 policy_loss_dppo_tv_kl,
                     3 policy_loss_dppo_tv_loss, 4 policy_loss_dppo_tv_kl_loss, 5 policy_loss_dppo_tv_metrics,
-                    6 policy_loss_dppo_tv_kl_metrics];
+                    6 policy_loss_dppo_tv_kl_metrics,
+                    7 policy_loss_dppo_tv_narrow_loss,
+                    8 policy_loss_dppo_tv_narrow_metrics];
             policy_loss_dppo_kl: $crate::policy_loss::PolicyLoss<'_, $crate::gate::DppoKl>,
                 "policy_loss/mod.rs", "sequence",
                 "DPPO, trust region by binary KL divergence: loss, dL/dlogp and metrics, fused",
                 [0 policy_loss_dppo_kl, 1 policy_loss_dppo_kl_any, 2 policy_loss_dppo_kl_kl,
                     3 policy_loss_dppo_kl_loss, 4 policy_loss_dppo_kl_kl_loss, 5 policy_loss_dppo_kl_metrics,
-                    6 policy_loss_dppo_kl_kl_metrics];
+                    6 policy_loss_dppo_kl_kl_metrics,
+                    7 policy_loss_dppo_kl_narrow_loss,
+                    8 policy_loss_dppo_kl_narrow_metrics];
             policy_loss_mini_rl: $crate::policy_loss::PolicyLoss<'_, $crate::gate::MiniRl>,
                 "policy_loss/mod.rs", "sequence",
                 "MiniRL: truncated weight to the rollout policy, PPO's clip as a mask; loss, dL/dlogp and \
                  metrics, fused",
                 [0 policy_loss_mini_rl, 1 policy_loss_mini_rl_any, 2 policy_loss_mini_rl_kl,
                     3 policy_loss_mini_rl_loss, 4 policy_loss_mini_rl_kl_loss, 5 policy_loss_mini_rl_metrics,
-                    6 policy_loss_mini_rl_kl_metrics];
+                    6 policy_loss_mini_rl_kl_metrics,
+                    7 policy_loss_mini_rl_narrow_loss,
+                    8 policy_loss_mini_rl_narrow_metrics];
             policy_loss_remix: $crate::policy_loss::PolicyLoss<'_, $crate::gate::Remix>, "policy_loss/mod.rs",
                 "sequence",
                 "ReMix: PPO's clip around the latest policy's ratio; loss, dL/dlogp and metrics, fused",
                 [0 policy_loss_remix, 1 policy_loss_remix_any, 2 policy_loss_remix_kl,
                     3 policy_loss_remix_loss, 4 policy_loss_remix_kl_loss, 5 policy_loss_remix_metrics,
-                    6 policy_loss_remix_kl_metrics];
+                    6 policy_loss_remix_kl_metrics,
+                    7 policy_loss_remix_narrow_loss,
+                    8 policy_loss_remix_narrow_metrics];
             policy_loss_trust_region: $crate::policy_loss::PolicyLoss<'_, $crate::gate::TrustRegion>,
                 "policy_loss/mod.rs", "sequence",
                 "DPPO whose weight is of the sampler, or whose divergences are given: loss, dL/dlogp and \
                  metrics, fused",
                 [0 policy_loss_trust_region, 1 policy_loss_trust_region_any, 2 policy_loss_trust_region_kl,
                     3 policy_loss_trust_region_loss, 4 policy_loss_trust_region_kl_loss,
-                    5 policy_loss_trust_region_metrics, 6 policy_loss_trust_region_kl_metrics];
+                    5 policy_loss_trust_region_metrics, 6 policy_loss_trust_region_kl_metrics,
+                    7 policy_loss_trust_region_narrow_loss,
+                    8 policy_loss_trust_region_narrow_metrics];
             policy_loss_gmpo: $crate::policy_loss::PolicyLossGmpo<'_>, "policy_loss/gmpo.rs", "sequence",
                 "GMPO: geometric-mean ratio of log-ratios clipped token by token; loss, dL/dlogp and \
                  metrics, fused",

@@ -38,7 +38,7 @@ use crate::ragged::{In, Mask, Offsets, Out, Span, Stream, flag, sink};
 use crate::ratio::{Guard, RatioGranularity};
 use crate::team::{Element, Team};
 use token::{LogRatio, Sequence, Token, Uniform};
-use variants::SECOND;
+use variants::{NARROW_LOSS, SECOND};
 
 /// The KL term of a policy loss.
 #[derive(Clone, Copy, Debug)]
@@ -196,7 +196,7 @@ impl<G: Gate> PolicyLoss<'_, G> {
             // The general loop checks each token's advantage, and its loss if losses are asked for.
             if tokens > 0 && (ROWS == token::OPEN || (ROWS == token::NARROW && K > 0)) {
                 // A binary64 sum of finite binary32 numbers is finite.
-                let lost = self.loss.is_some() && swept.sums.iter().any(|sum| !sum.is_finite());
+                let lost = self.loss.is_some() && swept.sums.first().is_some_and(|loss| !loss.is_finite());
                 alarm = flag::worse(alarm, flag::worse(flag::finite(own), if lost { u32::MAX } else { 0 }));
             }
             self.row_alarm.put(row, alarm);
@@ -268,6 +268,12 @@ impl<G: Gate> PolicyLoss<'_, G> {
     #[inline(always)]
     fn plain(&self) -> bool {
         self.weights.is_none() && !self.advantage_per_token
+    }
+
+    /// Whether token losses are written.
+    #[inline(always)]
+    fn written(&self) -> bool {
+        self.loss.as_ref().is_some_and(|loss| loss.token_loss.is_some())
     }
 
     /// Checks the scalar parameters and their combination.
@@ -357,6 +363,7 @@ impl<G: Gate> Kernel for PolicyLoss<'_, G> {
         match (self.kl.is_some(), self.loss.is_some(), self.metrics.is_some()) {
             (false, false, _) => usize::from(!narrow),
             (true, false, _) => 2,
+            (false, true, metrics) if narrow && !self.written() => NARROW_LOSS + usize::from(metrics),
             (kl, true, metrics) => 3 + usize::from(kl) + 2 * usize::from(metrics),
         }
     }

@@ -17,8 +17,8 @@ pub(super) const METRICS: u8 = 2;
 
 /// Rows: any.
 pub(super) const GENERAL: u8 = 0;
-/// The most common call (never with [`METRICS`]): ratios of tokens, no weights, one advantage per row, and a
-/// guard that is a narrow clamp.
+/// The most common call: ratios of tokens, no weights, one advantage per row, and a guard that is a narrow
+/// clamp.
 pub(super) const NARROW: u8 = 1;
 /// The same as [`NARROW`], without a guard.
 pub(super) const OPEN: u8 = 2;
@@ -194,7 +194,7 @@ impl<G: Gate, const KL: u8, const ROWS: u8, const WANT: u8> Token<G, KL, ROWS, W
             (NARROW, COEF) => (0.0, true),
             // As everywhere else, a NaN is not inside.
             (OPEN, _) => (0.0, !d.is_nan()),
-            (NARROW, _) => (0.0, self.guard.holds(d)),
+            (NARROW, LOSS) => (0.0, self.guard.holds(d)),
             _ => self.log_ratio(d),
         };
         // Statistics of log-ratios are per token, at every level.
@@ -257,9 +257,16 @@ impl<G: Gate, const J: usize, const KL: u8, const ROWS: u8> Element<J, 1, 0, 0> 
     }
 }
 
-/// Losses are summed and not written. A loss that is not finite makes the sum not finite, which the row
-/// checks.
-impl<G: Gate, const J: usize, const KL: u8, const ROWS: u8> Element<J, 1, 1, 0> for Token<G, KL, ROWS, LOSS> {
+/// What is written for a token: its coefficient, and its loss if M is 2. A loss that is only summed is not
+/// checked here: one that is not finite makes the sum not finite, which the row checks.
+#[inline(always)]
+fn written<const M: usize>(coef: f32, loss: f32) -> [f32; M] {
+    core::array::from_fn(|m| if m == 0 { coef } else { loss })
+}
+
+impl<G: Gate, const J: usize, const M: usize, const KL: u8, const ROWS: u8> Element<J, M, 1, 0>
+    for Token<G, KL, ROWS, LOSS>
+{
     const STAGES: usize = Self::STAGES;
 
     #[inline(always)]
@@ -268,28 +275,13 @@ impl<G: Gate, const J: usize, const KL: u8, const ROWS: u8> Element<J, 1, 1, 0> 
     }
 
     #[inline(always)]
-    fn element<A: Arith>(&self, staged: [f32; 2], input: impl Fn(usize) -> f32) -> Lane<1, 1, 0> {
+    fn element<A: Arith>(&self, staged: [f32; 2], input: impl Fn(usize) -> f32) -> Lane<M, 1, 0> {
         let t = self.compute::<A>(staged, &input);
-        Lane { out: [t.coef], sum: [t.loss], max: [], alarm: t.alarm }
+        Lane { out: written(t.coef, t.loss), sum: [t.loss], max: [], alarm: t.alarm }
     }
 }
 
-impl<G: Gate, const J: usize, const KL: u8, const ROWS: u8> Element<J, 2, 1, 0> for Token<G, KL, ROWS, LOSS> {
-    const STAGES: usize = Self::STAGES;
-
-    #[inline(always)]
-    fn stage<A: Arith>(&self, number: usize, staged: [f32; 2], input: impl Fn(usize) -> f32) -> (f32, u32) {
-        self.stage::<A>(number, staged, input)
-    }
-
-    #[inline(always)]
-    fn element<A: Arith>(&self, staged: [f32; 2], input: impl Fn(usize) -> f32) -> Lane<2, 1, 0> {
-        let t = self.compute::<A>(staged, &input);
-        Lane { out: [t.coef, t.loss], sum: [t.loss], max: [], alarm: t.alarm }
-    }
-}
-
-impl<G: Gate, const J: usize, const KL: u8, const ROWS: u8> Element<J, 2, { sum::SUMS }, 2>
+impl<G: Gate, const J: usize, const M: usize, const KL: u8, const ROWS: u8> Element<J, M, { sum::SUMS }, 2>
     for Token<G, KL, ROWS, METRICS>
 {
     const COUNTS: u32 = sum::COUNTS | (G::SWITCH as u32) << sum::GATE;
@@ -301,7 +293,7 @@ impl<G: Gate, const J: usize, const KL: u8, const ROWS: u8> Element<J, 2, { sum:
     }
 
     #[inline(always)]
-    fn element<A: Arith>(&self, staged: [f32; 2], input: impl Fn(usize) -> f32) -> Lane<2, { sum::SUMS }, 2> {
+    fn element<A: Arith>(&self, staged: [f32; 2], input: impl Fn(usize) -> f32) -> Lane<M, { sum::SUMS }, 2> {
         let t = self.compute::<A>(staged, &input);
         let ratio = staged[0];
         let excess = ratio - 1.0;
@@ -323,6 +315,6 @@ impl<G: Gate, const J: usize, const KL: u8, const ROWS: u8> Element<J, 2, { sum:
             num::count(in_band),
             -input(0),
         ];
-        Lane { out: [t.coef, t.loss], sum, max: [ratio, -ratio], alarm: t.alarm }
+        Lane { out: written(t.coef, t.loss), sum, max: [ratio, -ratio], alarm: t.alarm }
     }
 }

@@ -9,24 +9,25 @@ use crate::op::Kernel;
 use crate::ratio::{Guard, RatioGranularity};
 use crate::team::Team;
 
-/// Not a variant of the table, but an extra one for the CPU: [`narrow`](PolicyLoss::narrow) tokens, with
-/// losses that are summed and not written.
-const NARROW_LOSS: usize = 7;
-/// Further extra variants, for a KL term that is known not to be k3 (`LINEAR`), or known to be k3.
-const LINEAR: usize = 8;
-const LINEAR_LOSS: usize = 9;
-const LINEAR_METRICS: usize = 10;
-const NARROW_LINEAR_LOSS: usize = 11;
-const K3: usize = 12;
-const K3_LOSS: usize = 13;
-const K3_METRICS: usize = 14;
-const NARROW_K3_LOSS: usize = 15;
+/// [`narrow`](PolicyLoss::narrow) tokens, with losses that are summed and not written.
+pub(super) const NARROW_LOSS: usize = 7;
+/// The same with metrics. A CPU runs 5 instead, which is as fast there.
+const NARROW_METRICS: usize = 8;
+/// Not variants of the table, but extra ones for the CPU, for a KL term that is known not to be k3 (`LINEAR`), or known to be k3.
+const LINEAR: usize = 9;
+const LINEAR_LOSS: usize = 10;
+const LINEAR_METRICS: usize = 11;
+const NARROW_LINEAR_LOSS: usize = 12;
+const K3: usize = 13;
+const K3_LOSS: usize = 14;
+const K3_METRICS: usize = 15;
+const NARROW_K3_LOSS: usize = 16;
 /// Further extra variants, for [`open`](PolicyLoss::open) tokens.
-const OPEN: usize = 16;
-const OPEN_LOSS: usize = 17;
-const OPEN_LINEAR_LOSS: usize = 18;
+const OPEN: usize = 17;
+const OPEN_LOSS: usize = 18;
+const OPEN_LINEAR_LOSS: usize = 19;
 /// A further one, for rows of [`uniform`](PolicyLoss::uniform) tokens.
-const UNIFORM: usize = 19;
+const UNIFORM: usize = 20;
 
 /// Index of the second policy's log-probability among a token's inputs.
 pub(super) const SECOND: usize = 5;
@@ -58,10 +59,12 @@ impl<G: Gate> PolicyLoss<'_, G> {
                 3 => team.row_as::<3, Self>(self, row),
                 4 => team.row_as::<4, Self>(self, row),
                 5 => team.row_as::<5, Self>(self, row),
-                _ => team.row_as::<6, Self>(self, row),
+                6 => team.row_as::<6, Self>(self, row),
+                NARROW_LOSS => team.row_as::<3, Self>(self, row),
+                _ => team.row_as::<5, Self>(self, row),
             };
         }
-        let written = self.loss.as_ref().is_some_and(|loss| loss.token_loss.is_some());
+        let written = self.written();
         let k3 = self.kl.is_some_and(|term| term.kl.estimator == KlFormula::K3);
         match self.variant() {
             _ if self.uniform() => team.row_as::<UNIFORM, Self>(self, row),
@@ -69,7 +72,7 @@ impl<G: Gate> PolicyLoss<'_, G> {
             3 if self.open() && !written => team.row_as::<OPEN_LOSS, Self>(self, row),
             // Without losses as well: these are the fastest loops with a KL term.
             2 | 4 if self.open() && !written && !k3 => team.row_as::<OPEN_LINEAR_LOSS, Self>(self, row),
-            3 if self.narrow() && !written => team.row_as::<NARROW_LOSS, Self>(self, row),
+            NARROW_LOSS => team.row_as::<NARROW_LOSS, Self>(self, row),
             2 | 4 if self.narrow() && !written && k3 => team.row_as::<NARROW_K3_LOSS, Self>(self, row),
             2 | 4 if self.narrow() && !written => team.row_as::<NARROW_LINEAR_LOSS, Self>(self, row),
             0 => team.row_as::<0, Self>(self, row),
@@ -79,7 +82,7 @@ impl<G: Gate> PolicyLoss<'_, G> {
             3 => team.row_as::<3, Self>(self, row),
             4 if k3 => team.row_as::<K3_LOSS, Self>(self, row),
             4 => team.row_as::<LINEAR_LOSS, Self>(self, row),
-            5 => team.row_as::<5, Self>(self, row),
+            5 | NARROW_METRICS => team.row_as::<5, Self>(self, row),
             _ if k3 => team.row_as::<K3_METRICS, Self>(self, row),
             _ => team.row_as::<LINEAR_METRICS, Self>(self, row),
         }
@@ -106,6 +109,8 @@ impl<G: Gate> PolicyLoss<'_, G> {
             NARROW_LOSS => {
                 self.sweep::<T, J, 1, 1, 0, { token::NONE }, { token::NARROW }, { token::LOSS }>(team, row)
             }
+            NARROW_METRICS => self
+                .sweep::<T, J, 1, SUMS, 2, { token::NONE }, { token::NARROW }, { token::METRICS }>(team, row),
             LINEAR => {
                 self.sweep::<T, J, 1, 0, 0, { token::LINEAR }, { token::GENERAL }, { token::COEF }>(team, row)
             }

@@ -35,12 +35,13 @@ fn shape(op: &str, entry: &str) -> Option<(u32, u32)> {
         }
         let second = ["policy_loss_remix", "policy_loss_mini_rl", "policy_loss_trust_region"];
         let second = if second.contains(&op) { 4 } else { 0 };
-        let loads = match variant {
-            "" => 9,
-            _ if variant.starts_with("_kl") => 21,
-            _ => 17,
+        let (loads, stores) = match variant {
+            "" | "_narrow_loss" | "_narrow_metrics" => (9, 4),
+            "_any" => (17, 4),
+            "_kl" => (21, 4),
+            _ if variant.starts_with("_kl") => (21, 8),
+            _ => (17, 8),
         };
-        let stores = if variant.ends_with("_loss") || variant.ends_with("_metrics") { 8 } else { 4 };
         return Some((loads + second, stores));
     }
     Some(match entry {

@@ -10,7 +10,7 @@ use super::prelude::*;
 use crate::cases::params::{BAND, COUNTED, Partials, guards, kls, weights};
 use crate::with_gate;
 use lockstep_core::aggregate::Weight;
-use lockstep_core::gate::Gate;
+use lockstep_core::gate::{Gate, OWN_BOUND};
 use lockstep_core::kl::Kl;
 use lockstep_core::policy_loss::{KlTerm, LossOut, MetricsOut, PolicyLoss, sum};
 use lockstep_core::ratio::{Guard, RatioGranularity};
@@ -243,6 +243,17 @@ impl OpTest for Policy {
             token_loss: wants & 2 != 0,
             metrics: wants & 4 != 0,
         };
+        // One in eight is a usual call, which has loops of its own.
+        let usual = Policy {
+            level: RatioGranularity::Token,
+            guard: Guard::clamp(OWN_BOUND),
+            kl: None,
+            per_token: false,
+            weights: false,
+            token_loss: false,
+            ..params
+        };
+        let params = if draw.below(8) == 0 { usual } else { params };
         draw.tokens(params)
     }
 

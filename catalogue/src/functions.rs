@@ -96,7 +96,7 @@ const FUNCTIONS: &[Row] = &[
         "their gradient, in their type, in place if asked for (timed with the statistics)", "elementary",
         FrameworkCode, "logits_statistics, logits_gradient", "logit"),
     ("ops::vocab_parallel_statistics",
-        "what logits_statistics gives, where the vocabulary is spread over ranks: the same bits at any degree",
+        "logits_statistics where the vocabulary is spread over ranks: the same bits at any degree",
         "elementary", Ours, "vocab_parallel_top, vocab_parallel_sums, vocab_parallel_statistics", "logit"),
     ("ops::otr_exact", "one-token rollout without samples", "2509.26313", Ours, "otr_exact", "logit"),
     ("ops::otr_sampled", "one-token rollout from drawn candidates", "2509.26313", Paper, "otr_sampled",

@@ -195,8 +195,8 @@ impl OpTest for VocabParallel {
 fn case(params: VocabParallel, rows: usize, vocab: usize, source: Source) -> Case {
     Case {
         label: format!("{params:?} {rows} rows of {vocab}"),
-        catches: "a term off the grid; the label of another shard; the first of equal tokens in two shards; a \
-                  shard of nothing but -inf",
+        catches: "a term off the grid; the label of another shard; the first of equal tokens in two shards; \
+                  a shard of nothing but -inf",
         params: params.into(),
         data: logits::batch(params.masked, rows, vocab, source, params.format),
     }

@@ -67,8 +67,8 @@ crate::kernel_args!(unsafe impl[S: Storage] LogitsGradient<'_, S> {
 impl<S: Storage> LogitsGradient<'_, S> {
     /// Checks the sizes and the temperature.
     ///
-    /// Errors: those of [`LogitRows::check`]; [`Error::Value`] if `temperature` is outside 1e-6 to 1e6, or the
-    /// shard ends beyond [`MAX_VOCAB`](LogitRows::MAX_VOCAB).
+    /// Errors: those of [`LogitRows::check`]; [`Error::Value`] if `temperature` is outside 1e-6 to 1e6, or
+    /// the shard ends beyond [`MAX_VOCAB`](LogitRows::MAX_VOCAB).
     pub fn check(&self) -> Result<(), Error> {
         check_shard(&self.rows, self.vocab_start.unwrap_or(0))?;
         check_temperature("temperature", self.temperature)

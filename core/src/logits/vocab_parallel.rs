@@ -1,7 +1,7 @@
 //! Statistics of rows of logits whose vocabulary is spread over ranks: tensor parallelism of the last layer.
 //!
-//! Each rank holds the entries `vocab_start` to `vocab_start` + V of every row, its *shard*. Three ops and two
-//! all-reduces give every rank the results of [`LogitsStatistics`](super::LogitsStatistics), and the same
+//! Each rank holds the entries `vocab_start` to `vocab_start` + V of every row, its *shard*. Three ops and
+//! two all-reduces give every rank the results of [`LogitsStatistics`](super::LogitsStatistics), and the same
 //! bits for every number of ranks and every division of the vocabulary:
 //!
 //! ```text
@@ -32,8 +32,8 @@
 //! and a `top` below an entry of the shard (it was not reduced) raise the row's
 //! [alarm](crate::ragged::flag).
 //!
-//! **Accuracy**: a sum differs from the exact sum of its terms by at most V · 2⁻⁵⁸, so these statistics differ
-//! from those of [`LogitsStatistics`](super::LogitsStatistics) by rounding only.
+//! **Accuracy**: a sum differs from the exact sum of its terms by at most V · 2⁻⁵⁸, so these statistics
+//! differ from those of [`LogitsStatistics`](super::LogitsStatistics) by rounding only.
 
 use super::statistics::{LogitsResults, RowResult};
 use super::{LogitRows, Scale, check_shard, check_temperature, floored, inverse, weight};
@@ -123,8 +123,8 @@ impl<S: Storage> Kernel for VocabParallelTop<'_, S> {
     }
 }
 
-/// The ops `vocab_parallel_sums` (`f32`), `vocab_parallel_sums_bf16` and `vocab_parallel_sums_f16`: exact sums
-/// over each row of a shard.
+/// The ops `vocab_parallel_sums` (`f32`), `vocab_parallel_sums_bf16` and `vocab_parallel_sums_f16`: exact
+/// sums over each row of a shard.
 #[derive(Debug)]
 pub struct VocabParallelSums<'a, S = f32> {
     /// Logits of the shard, and which rows take part.
@@ -142,7 +142,8 @@ pub struct VocabParallelSums<'a, S = f32> {
     pub moments: bool,
     /// Sums over the shard, [`SUMS`] rows of `[rows]`; to be added over shards, in any order.
     pub sums: Out<'a, f64>,
-    /// Row alarm, `[rows]`: above [`flag::LIMIT`](crate::ragged::flag::LIMIT) if an entry of the shard is larger than the row's largest.
+    /// Row alarm, `[rows]`: above [`flag::LIMIT`](crate::ragged::flag::LIMIT) if an entry of the shard is
+    /// larger than the row's largest.
     pub row_alarm: Out<'a, u32>,
 }
 

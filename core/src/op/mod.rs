@@ -233,7 +233,8 @@ macro_rules! for_each_op {
                 "logits/statistics.rs", "token", "logits_statistics of logits that are stored in binary16",
                 [0 logits_statistics_f16, 1 logits_statistics_f16_moments];
             logits_gradient: $crate::logits::LogitsGradient<'_>, "logits/gradient.rs", "token",
-                "gradient of the logits from those of logp and entropy", [0 logits_gradient, 1 logits_gradient_shard];
+                "gradient of the logits from those of logp and entropy",
+                [0 logits_gradient, 1 logits_gradient_shard];
             logits_gradient_bf16: $crate::logits::LogitsGradient<'_, $crate::num::Bf16>,
                 "logits/gradient.rs", "token", "logits_gradient of logits and gradients in bfloat16",
                 [0 logits_gradient_bf16, 1 logits_gradient_bf16_shard];

@@ -13,7 +13,8 @@ use crate::team::Team;
 pub(super) const NARROW_LOSS: usize = 7;
 /// The same with metrics. A CPU runs 5 instead, which is as fast there.
 const NARROW_METRICS: usize = 8;
-/// Not variants of the table, but extra ones for the CPU, for a KL term that is known not to be k3 (`LINEAR`), or known to be k3.
+/// Not variants of the table, but extra ones for the CPU: for a KL term that is known not to be k3
+/// (`LINEAR`), or known to be k3.
 const LINEAR: usize = 9;
 const LINEAR_LOSS: usize = 10;
 const LINEAR_METRICS: usize = 11;

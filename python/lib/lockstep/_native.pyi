@@ -358,8 +358,8 @@ def gating_forward(at: tuple[Device, SupportsIndex], router: Router, layers: Sup
 def logits_gradient(at: tuple[Device, SupportsIndex], format: str, vocab: SupportsIndex, vocab_start: SupportsIndex | None, temperature: SupportsFloat | SupportsIndex, arrays: dict[str, tuple[SupportsIndex, SupportsIndex, SupportsIndex]]) -> None:
     """
     Computes dL/dlogits in `format` from dL/dlogp `coef` and, if given, dL/dH `coef_entropy`, with the `state`
-    of `logits_statistics`; or with that of `vocab_parallel_statistics`, for a shard of the vocabulary that begins
-    at `vocab_start`. On a GPU `gradient` may be the array `logits`.
+    of `logits_statistics`; or with that of `vocab_parallel_statistics`, for a shard of the vocabulary that
+    begins at `vocab_start`. On a GPU `gradient` may be the array `logits`.
     """
 
 def logits_kl(at: tuple[Device, SupportsIndex], vocab: SupportsIndex, temperature: SupportsFloat | SupportsIndex, over: str, arrays: dict[str, tuple[SupportsIndex, SupportsIndex, SupportsIndex]]) -> None:
@@ -394,18 +394,18 @@ def prefix_tree(device: Device, pad: SupportsIndex | None, eps: SupportsFloat | 
 
 def vocab_parallel_statistics(at: tuple[Device, SupportsIndex], temperature: SupportsFloat | SupportsIndex, arrays: dict[str, tuple[SupportsIndex, SupportsIndex, SupportsIndex]]) -> None:
     """
-    Computes the statistics of whole rows from `largest`, the maximum over ranks, and `sums`, the sum over ranks;
-    also `entropy`, `collision` and `score_norm`, if those arrays are given.
+    Computes the statistics of whole rows from `largest`, the maximum over ranks, and `sums`, the sum over
+    ranks; also `entropy`, `collision` and `score_norm`, if those arrays are given.
     """
 
 def vocab_parallel_sums(at: tuple[Device, SupportsIndex], format: str, vocab: SupportsIndex, vocab_start: SupportsIndex, temperature: SupportsFloat | SupportsIndex, arrays: dict[str, tuple[SupportsIndex, SupportsIndex, SupportsIndex]]) -> None:
     """
-    Sums over each row of a shard of the vocabulary, for rows whose largest entries are `largest`: `sums`, float64,
-    `[4, rows]`, or `[8, rows]` with moments.
+    Sums over each row of a shard of the vocabulary, for rows whose largest entries are `largest`: `sums`,
+    float64, `[4, rows]`, or `[8, rows]` with moments.
     """
 
 def vocab_parallel_top(at: tuple[Device, SupportsIndex], format: str, vocab: SupportsIndex, vocab_start: SupportsIndex, arrays: dict[str, tuple[SupportsIndex, SupportsIndex, SupportsIndex]]) -> None:
     """
-    Finds the largest entry of each row of a shard of the vocabulary, and its token: `largest`, int64, whose maximum
-    over ranks is that of the row.
+    Finds the largest entry of each row of a shard of the vocabulary, and its token: `largest`, int64, whose
+    maximum over ranks is that of the row.
     """

@@ -122,8 +122,8 @@ where
 }
 
 /// Computes dL/dlogits in `format` from dL/dlogp `coef` and, if given, dL/dH `coef_entropy`, with the `state`
-/// of `logits_statistics`; or with that of `vocab_parallel_statistics`, for a shard of the vocabulary that begins
-/// at `vocab_start`. On a GPU `gradient` may be the array `logits`.
+/// of `logits_statistics`; or with that of `vocab_parallel_statistics`, for a shard of the vocabulary that
+/// begins at `vocab_start`. On a GPU `gradient` may be the array `logits`.
 #[pyfunction]
 pub(crate) fn logits_gradient(
     py: Python<'_>,

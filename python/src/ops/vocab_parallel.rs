@@ -12,8 +12,8 @@ use lockstep::{Compiled, core::Error as Argument};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 
-/// Finds the largest entry of each row of a shard of the vocabulary, and its token: `largest`, int64, whose maximum
-/// over ranks is that of the row.
+/// Finds the largest entry of each row of a shard of the vocabulary, and its token: `largest`, int64, whose
+/// maximum over ranks is that of the row.
 #[pyfunction]
 pub(crate) fn vocab_parallel_top(
     py: Python<'_>,
@@ -46,8 +46,8 @@ where
     })
 }
 
-/// Sums over each row of a shard of the vocabulary, for rows whose largest entries are `largest`: `sums`, float64,
-/// `[4, rows]`, or `[8, rows]` with moments.
+/// Sums over each row of a shard of the vocabulary, for rows whose largest entries are `largest`: `sums`,
+/// float64, `[4, rows]`, or `[8, rows]` with moments.
 #[pyfunction]
 pub(crate) fn vocab_parallel_sums(
     py: Python<'_>,
@@ -94,8 +94,8 @@ where
     })
 }
 
-/// Computes the statistics of whole rows from `largest`, the maximum over ranks, and `sums`, the sum over ranks;
-/// also `entropy`, `collision` and `score_norm`, if those arrays are given.
+/// Computes the statistics of whole rows from `largest`, the maximum over ranks, and `sums`, the sum over
+/// ranks; also `entropy`, `collision` and `score_norm`, if those arrays are given.
 #[pyfunction]
 pub(crate) fn vocab_parallel_statistics(
     py: Python<'_>,

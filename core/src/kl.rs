@@ -308,23 +308,9 @@ impl Kernel for KlDivergence<'_> {
         Ok(())
     }
 
-    fn rows(&self) -> usize {
-        self.cu_seqlens.rows()
-    }
+    crate::rows_of!(cu_seqlens);
 
-    fn work(&self, row: usize) -> usize {
-        self.cu_seqlens.span(row).len()
-    }
-
-    #[inline(always)]
-    fn row<T: Team>(&self, team: &T, row: usize) {
-        match self.variant() {
-            0 => self.row_as::<0, T>(team, row),
-            1 => self.row_as::<1, T>(team, row),
-            2 => self.row_as::<2, T>(team, row),
-            _ => self.row_as::<3, T>(team, row),
-        }
-    }
+    crate::row_by_variant!(0, 1, 2; 3);
 
     #[inline(always)]
     fn variant(&self) -> usize {

@@ -151,13 +151,7 @@ impl Kernel for ValueLoss<'_> {
         Ok(())
     }
 
-    fn rows(&self) -> usize {
-        self.cu_seqlens.rows()
-    }
-
-    fn work(&self, row: usize) -> usize {
-        self.cu_seqlens.span(row).len()
-    }
+    crate::rows_of!(cu_seqlens);
 
     /// CPU only, since a GPU's sweep tests for the sink in each lane anyway: avoids computing token losses
     /// that are not wanted, and a δ that has no effect.

@@ -73,6 +73,18 @@ fn every_op_has_an_oracle_file_and_a_property() {
 }
 
 #[test]
+fn documents_state_the_published_digests() {
+    let embedded = include_str!("../../../embedded/DIGEST").split(' ').nth(1).unwrap();
+    let digests = [digest::PUBLISHED, digest::PUBLISHED_RECIPES, embedded].map(str::trim);
+    let read = |name: &str| std::fs::read_to_string(root().join(name)).unwrap();
+    let (readme, changelog) = (read("README.md"), read("CHANGELOG.md"));
+    assert!(readme.contains(digests[0]), "README.md has another digest than {}", digests[0]);
+    for digest in digests {
+        assert!(changelog.contains(digest), "CHANGELOG.md lacks {digest}");
+    }
+}
+
+#[test]
 fn the_digest_covers_every_variant() {
     let cases = digest::cases();
     let policies: Vec<Policy> = cases

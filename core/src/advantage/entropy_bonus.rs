@@ -118,21 +118,9 @@ impl Kernel for EntropyBonus<'_> {
         Ok(())
     }
 
-    fn rows(&self) -> usize {
-        self.cu_seqlens.rows()
-    }
+    crate::rows_of!(cu_seqlens);
 
-    fn work(&self, row: usize) -> usize {
-        self.cu_seqlens.span(row).len()
-    }
-
-    #[inline(always)]
-    fn row<T: Team>(&self, team: &T, row: usize) {
-        match self.full {
-            false => self.row_as::<0, T>(team, row),
-            true => self.row_as::<1, T>(team, row),
-        }
-    }
+    crate::row_by_variant!(0; 1);
 
     #[inline(always)]
     fn variant(&self) -> usize {

@@ -222,14 +222,7 @@ impl Kernel for GroupAdvantage<'_> {
         if self.variant() == 0 { n } else { n.saturating_mul(n) }
     }
 
-    #[inline(always)]
-    fn row<T: Team>(&self, team: &T, row: usize) {
-        match self.variant() {
-            0 => self.row_as::<0, T>(team, row),
-            1 => self.row_as::<1, T>(team, row),
-            _ => self.row_as::<2, T>(team, row),
-        }
-    }
+    crate::row_by_variant!(0, 1; 2);
 
     /// 0: passes over the group only. 1 and 2 visit every pair of members, for medians and for leave-one-out
     /// deviations.

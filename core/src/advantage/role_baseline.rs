@@ -97,13 +97,7 @@ impl Kernel for RoleBaseline<'_> {
         Ok(())
     }
 
-    fn rows(&self) -> usize {
-        self.cu_roles.rows()
-    }
-
-    fn work(&self, row: usize) -> usize {
-        self.cu_roles.span(row).len()
-    }
+    crate::rows_of!(cu_roles);
 
     #[inline(always)]
     fn row<T: Team>(&self, team: &T, row: usize) {

@@ -169,13 +169,7 @@ impl Kernel for Sharpen<'_> {
         Ok(())
     }
 
-    fn rows(&self) -> usize {
-        self.cu_groups.rows()
-    }
-
-    fn work(&self, row: usize) -> usize {
-        self.cu_groups.span(row).len()
-    }
+    crate::rows_of!(cu_groups);
 
     #[inline(always)]
     fn row<T: Team>(&self, team: &T, row: usize) {

@@ -75,13 +75,7 @@ impl Kernel for StepReturn<'_> {
         Ok(())
     }
 
-    fn rows(&self) -> usize {
-        self.cu_steps.rows()
-    }
-
-    fn work(&self, row: usize) -> usize {
-        self.cu_steps.span(row).len()
-    }
+    crate::rows_of!(cu_steps);
 
     #[inline(always)]
     fn row<T: Team>(&self, team: &T, row: usize) {

@@ -98,13 +98,7 @@ impl Kernel for RowMoments<'_> {
         Ok(())
     }
 
-    fn rows(&self) -> usize {
-        self.offsets.rows()
-    }
-
-    fn work(&self, row: usize) -> usize {
-        self.offsets.span(row).len()
-    }
+    crate::rows_of!(offsets);
 
     #[inline(always)]
     fn row<T: Team>(&self, team: &T, row: usize) {

@@ -202,21 +202,9 @@ impl Kernel for RolloutCorrection<'_> {
         Ok(())
     }
 
-    fn rows(&self) -> usize {
-        self.cu_seqlens.rows()
-    }
+    crate::rows_of!(cu_seqlens);
 
-    fn work(&self, row: usize) -> usize {
-        self.cu_seqlens.span(row).len()
-    }
-
-    #[inline(always)]
-    fn row<T: Team>(&self, team: &T, row: usize) {
-        match self.variant() {
-            0 => self.row_as::<0, T>(team, row),
-            _ => self.row_as::<1, T>(team, row),
-        }
-    }
+    crate::row_by_variant!(0; 1);
 
     /// 1: with rejection by differences of probabilities, which cost two exponentials per token.
     #[inline(always)]

@@ -62,6 +62,10 @@ pub struct TrustRegion {
 
 crate::launch_args!(TrustRegion { divergence, clip_ratio_low, clip_ratio_high, clip_ratio_c });
 
+/// Whether a token's program branches on the divergence, which is the same for all tokens. On a CPU a branch
+/// would keep the loop from being vectorised, so all divergences are computed and one is taken.
+const BRANCHES: bool = cfg!(any(target_arch = "nvptx64", target_arch = "amdgpu"));
+
 /// Stands for the weight of a token that is not valid.
 const REFUSED: f32 = -1.0;
 
@@ -84,14 +88,23 @@ impl Gate for TrustRegion {
     /// The weight, or −1 for a token that is not valid.
     #[inline(always)]
     fn stage<A: Arith>(&self, Sample { ratio, advantage, logp, logp_old, logp_second, .. }: Sample) -> f32 {
-        let (moved, weight) = match self.divergence {
-            Divergence::Given => (logp_second, ratio),
-            Divergence::BinaryKl => (binary_kl::<A>(logp, logp_old), num::exp::<A>(logp - logp_second)),
-            Divergence::TotalVariation => {
-                let (most, least) = if logp > logp_old { (logp, logp_old) } else { (logp_old, logp) };
-                let moved = num::exp_nonpositive::<A>(most) * -num::expm1_nonpositive::<A>(least - most);
-                (moved, num::exp::<A>(logp - logp_second))
+        let binary_kl = || binary_kl::<A>(logp, logp_old);
+        let total_variation = || {
+            let (most, least) = if logp > logp_old { (logp, logp_old) } else { (logp_old, logp) };
+            num::exp_nonpositive::<A>(most) * -num::expm1_nonpositive::<A>(least - most)
+        };
+        let of_sampler = || num::exp::<A>(logp - logp_second);
+        let (moved, weight) = if BRANCHES {
+            match self.divergence {
+                Divergence::Given => (logp_second, ratio),
+                Divergence::BinaryKl => (binary_kl(), of_sampler()),
+                Divergence::TotalVariation => (total_variation(), of_sampler()),
             }
+        } else {
+            let (kl, variation, of_sampler) = (binary_kl(), total_variation(), of_sampler());
+            let moved = if self.divergence == Divergence::BinaryKl { kl } else { variation };
+            let given = self.divergence == Divergence::Given;
+            (if given { logp_second } else { moved }, if given { ratio } else { of_sampler })
         };
         let refused = if advantage > 0.0 {
             (moved > self.clip_ratio_high) & (logp >= logp_old)

@@ -172,13 +172,7 @@ impl Kernel for DrawTokens<'_> {
         Ok(())
     }
 
-    fn rows(&self) -> usize {
-        self.rows.rows
-    }
-
-    fn work(&self, _row: usize) -> usize {
-        self.rows.vocab
-    }
+    crate::rows_of!(rows);
 
     #[inline(always)]
     fn row<T: Team>(&self, team: &T, row: usize) {

@@ -166,26 +166,14 @@ impl Kernel for LogitsKl<'_> {
         Ok(())
     }
 
-    fn rows(&self) -> usize {
-        self.rows.rows
-    }
-
-    fn work(&self, _row: usize) -> usize {
-        self.rows.vocab
-    }
+    crate::rows_of!(rows);
 
     #[inline(always)]
     fn variant(&self) -> usize {
         self.direction as usize
     }
 
-    #[inline(always)]
-    fn row<T: Team>(&self, team: &T, row: usize) {
-        match self.direction {
-            Direction::Policy => self.row_as::<0, T>(team, row),
-            Direction::Reference => self.row_as::<1, T>(team, row),
-        }
-    }
+    crate::row_by_variant!(0; 1);
 
     #[inline(always)]
     fn row_as<const V: usize, T: Team>(&self, team: &T, row: usize) {

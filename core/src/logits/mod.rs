@@ -86,6 +86,12 @@ impl<S: Storage> LogitRows<'_, S> {
         Ok(())
     }
 
+    /// Number of rows.
+    #[inline(always)]
+    pub fn rows(&self) -> usize {
+        self.rows
+    }
+
     /// Number of rows and number of logits, after checking the sizes and the length of the mask.
     fn sizes(&self) -> Result<(usize, usize), Error> {
         self.check()?;

@@ -194,21 +194,9 @@ impl<S: Storage> Kernel for LogitsStatistics<'_, S> {
         self.results.check_bounds(rows)
     }
 
-    fn rows(&self) -> usize {
-        self.rows.rows
-    }
+    crate::rows_of!(rows);
 
-    fn work(&self, _row: usize) -> usize {
-        self.rows.vocab
-    }
-
-    #[inline(always)]
-    fn row<T: Team>(&self, team: &T, row: usize) {
-        match self.variant() {
-            0 => self.row_as::<0, T>(team, row),
-            _ => self.row_as::<1, T>(team, row),
-        }
-    }
+    crate::row_by_variant!(0; 1);
 
     #[inline(always)]
     fn variant(&self) -> usize {

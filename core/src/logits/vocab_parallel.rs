@@ -104,13 +104,7 @@ impl<S: Storage> Kernel for VocabParallelTop<'_, S> {
         Ok(())
     }
 
-    fn rows(&self) -> usize {
-        self.rows.rows
-    }
-
-    fn work(&self, _row: usize) -> usize {
-        self.rows.vocab
-    }
+    crate::rows_of!(rows);
 
     #[inline(always)]
     fn row<T: Team>(&self, team: &T, row: usize) {
@@ -221,21 +215,9 @@ impl<S: Storage> Kernel for VocabParallelSums<'_, S> {
         Ok(())
     }
 
-    fn rows(&self) -> usize {
-        self.rows.rows
-    }
+    crate::rows_of!(rows);
 
-    fn work(&self, _row: usize) -> usize {
-        self.rows.vocab
-    }
-
-    #[inline(always)]
-    fn row<T: Team>(&self, team: &T, row: usize) {
-        match self.variant() {
-            0 => self.row_as::<0, T>(team, row),
-            _ => self.row_as::<1, T>(team, row),
-        }
-    }
+    crate::row_by_variant!(0; 1);
 
     #[inline(always)]
     fn variant(&self) -> usize {

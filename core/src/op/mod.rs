@@ -71,6 +71,34 @@ pub trait Kernel: Arg {
 #[allow(unsafe_code)]
 pub unsafe trait DisjointRows: Kernel {}
 
+/// [`rows`](Kernel::rows) and [`work`](Kernel::work) of an op whose rows are those of its field `$of`.
+#[macro_export]
+macro_rules! rows_of {
+    ($of:ident) => {
+        fn rows(&self) -> usize {
+            self.$of.rows()
+        }
+
+        fn work(&self, row: usize) -> usize {
+            self.$of.span(row).len()
+        }
+    };
+}
+
+/// [`row`](Kernel::row) of an op with variants, by [`variant`](Kernel::variant).
+#[macro_export]
+macro_rules! row_by_variant {
+    ($($first:literal),+; $last:literal) => {
+        #[inline(always)]
+        fn row<T: Team>(&self, team: &T, row: usize) {
+            match self.variant() {
+                $($first => self.row_as::<$first, T>(team, row),)+
+                _ => self.row_as::<$last, T>(team, row),
+            }
+        }
+    };
+}
+
 /// One line of the table of ops.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OpInfo {

@@ -278,13 +278,7 @@ impl Kernel for PolicyLossGmpo<'_> {
         Ok(())
     }
 
-    fn rows(&self) -> usize {
-        self.cu_seqlens.rows()
-    }
-
-    fn work(&self, row: usize) -> usize {
-        self.cu_seqlens.span(row).len()
-    }
+    crate::rows_of!(cu_seqlens);
 
     #[inline(always)]
     fn variant(&self) -> usize {

@@ -161,13 +161,7 @@ impl Kernel for SequenceWeight<'_> {
         Ok(())
     }
 
-    fn rows(&self) -> usize {
-        self.cu_seqlens.rows()
-    }
-
-    fn work(&self, row: usize) -> usize {
-        self.cu_seqlens.span(row).len()
-    }
+    crate::rows_of!(cu_seqlens);
 
     #[inline(always)]
     fn row<T: Team>(&self, team: &T, row: usize) {

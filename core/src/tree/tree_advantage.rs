@@ -133,13 +133,7 @@ impl Kernel for TreeAdvantage<'_> {
         Ok(())
     }
 
-    fn rows(&self) -> usize {
-        self.cu_seqlens.rows()
-    }
-
-    fn work(&self, row: usize) -> usize {
-        self.cu_seqlens.span(row).len()
-    }
+    crate::rows_of!(cu_seqlens);
 
     #[inline(always)]
     fn row<T: Team>(&self, team: &T, row: usize) {

@@ -130,7 +130,8 @@ def _logits_statistics(
 
 
 def _logits_gradient(
-    logits: Tensor, labels: Tensor, mask: Tensor | None, vocab_start: int | None, temperature: float, state: Tensor, coef: Tensor, coef_entropy: Tensor | None
+    logits: Tensor, labels: Tensor, mask: Tensor | None, vocab_start: int | None, temperature: float,
+    state: Tensor, coef: Tensor, coef_entropy: Tensor | None,
 ) -> Tensor:
     """Returns dL/dlogits from dL/dlogp and dL/d(entropy), of whole rows or of the shard that begins at `vocab_start`."""
     rows = _rows(logits, _FORMATS)
@@ -140,7 +141,8 @@ def _logits_gradient(
 
 
 def _launch_gradient(
-    rows: Tensor, to: Tensor, labels: Tensor, mask: Tensor | None, vocab_start: int | None, temperature: float, state: Tensor, coef: Tensor, coef_entropy: Tensor | None
+    rows: Tensor, to: Tensor, labels: Tensor, mask: Tensor | None, vocab_start: int | None, temperature: float,
+    state: Tensor, coef: Tensor, coef_entropy: Tensor | None,
 ) -> None:
     like = rows if labels.dim() == 1 else rows.view(*labels.shape, rows.shape[-1])
     launch(
@@ -155,7 +157,8 @@ _gradient = operator(_logits_gradient, lambda logits, *rest: logits.new_empty(lo
 
 
 def _gradient_in_place(
-    logits: Tensor, labels: Tensor, mask: Tensor | None, vocab_start: int | None, temperature: float, state: Tensor, coef: Tensor, coef_entropy: Tensor | None
+    logits: Tensor, labels: Tensor, mask: Tensor | None, vocab_start: int | None, temperature: float,
+    state: Tensor, coef: Tensor, coef_entropy: Tensor | None,
 ) -> Tensor:
     """Replaces the logits by their gradient."""
     rows = logits.detach().view(-1, logits.shape[-1])

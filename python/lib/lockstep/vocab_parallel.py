@@ -6,9 +6,10 @@
 
 Every rank holds a part of the vocabulary of every row, as behind a column-parallel output layer, and gets the
 results of whole rows. Two all-reduces carry them: a maximum of one int64 per token, and a sum of four float64
-(eight with `entropy`). The terms of these sums are rounded to multiples of 2^-58, so every order of additions
-gives the same sum: log-probabilities, entropies and gradients have the same bits for 1, 2, 4 or 8 ranks, which
-an all-reduce of rounded sums of exponentials has not. They differ from those of `lockstep.logits` by rounding.
+(eight with `entropy`); two more, of one number, tell every rank of an error. The terms of the sum are rounded to
+multiples of 2^-58, so every order of additions gives the same bits: log-probabilities, entropies and gradients
+do not depend on the number of ranks, as they do where rounded sums of exponentials are added. They differ from
+those of `lockstep.logits` by rounding.
 
 `group` is a process group of torch.distributed (None: all ranks). gloo has run; NCCL **has not run on a GPU
 yet**. Every rank of the group makes the same calls in the same order, with the same labels. If one rank fails in

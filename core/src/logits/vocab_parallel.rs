@@ -40,15 +40,16 @@ use super::{LogitRows, Scale, check_shard, check_temperature, floored, inverse, 
 use crate::Error;
 use crate::num::{Arith, Storage};
 use crate::op::Kernel;
-use crate::ragged::{In, Mask, Out, Stream};
+use crate::ragged::{In, Mask, Out, Span, Stream};
 use crate::team::order::{ordered, unordered};
-use crate::team::{Element, Lane, Team};
+use crate::team::{Element, Lane, Swept, Team};
 
 /// Row of `sums`: the label's logit, 0 on the shards without it.
 pub const LABEL: usize = 0;
 /// Row of `sums`: how many shards have the label, 1 after the all-reduce.
 pub const HOLDERS: usize = 1;
-/// First row of `sums` with Z: multiples of 2⁻²⁹; those of 2⁻⁵⁸ follow.
+/// First row of `sums` with Z: multiples of 2⁻²⁹; those of 2⁻⁵⁸ follow. The sweep's sums have the order of the
+/// rows from here on.
 pub const TOTAL: usize = 2;
 /// First of two rows of `sums` with Σ e·y.
 pub const PRODUCT: usize = 4;
@@ -229,13 +230,20 @@ impl<S: Storage> Kernel for VocabParallelSums<'_, S> {
         let span = self.rows.live_span(row);
         let scale = Scale { largest: unpacked(self.top.at(row)).0, inverse: inverse(self.temperature) };
         let ins = [Stream::Array(self.rows.logits)];
-        let (sums, alarm) = if V == 0 {
+        if V == 0 {
             let swept = team.sweep(span, Mask::all(), ins, [], &Total(scale));
-            ([swept.sums[0], swept.sums[1], 0.0, 0.0, 0.0, 0.0], swept.alarm)
+            self.put(team, row, span, swept);
         } else {
             let swept = team.sweep(span, Mask::all(), ins, [], &Moments(scale));
-            (swept.sums, swept.alarm)
-        };
+            self.put(team, row, span, swept);
+        }
+    }
+}
+
+impl<S: Storage> VocabParallelSums<'_, S> {
+    /// Writes what a row's sweep over `span` has found, and its label's logit.
+    #[inline(always)]
+    fn put<const K: usize, T: Team>(&self, team: &T, row: usize, span: Span, swept: Swept<K, 0>) {
         if team.leads() {
             let at = self.labels.at(row).wrapping_sub(self.vocab_start) as usize;
             let here = !span.is_empty() & (at < self.rows.vocab);
@@ -243,15 +251,10 @@ impl<S: Storage> Kernel for VocabParallelSums<'_, S> {
             let put = move |k: usize, sum: f64| self.sums.put(k * self.rows.rows + row, sum);
             put(LABEL, if here { label.into() } else { 0.0 });
             put(HOLDERS, if here { 1.0 } else { 0.0 });
-            put(TOTAL, sums[0]);
-            put(TOTAL + 1, sums[1]);
-            if V != 0 {
-                put(PRODUCT, sums[2]);
-                put(PRODUCT + 1, sums[3]);
-                put(SQUARES, sums[4]);
-                put(SQUARES + 1, sums[5]);
+            for (k, sum) in swept.sums.into_iter().enumerate() {
+                put(TOTAL + k, sum);
             }
-            self.row_alarm.put(row, alarm);
+            self.row_alarm.put(row, swept.alarm);
         }
     }
 }

@@ -10,7 +10,8 @@ use crate::cases::params::{guards, kls, weights};
 use crate::cases::shapes::{large, named, small};
 use crate::cases::values::Range;
 use crate::ops::AnyOp;
-use lockstep_core::ratio::RatioGranularity;
+use lockstep_core::gate::OWN_BOUND;
+use lockstep_core::ratio::{Guard, RatioGranularity};
 
 /// All of them.
 pub(super) fn corpus(root: Source) -> Vec<Case> {
@@ -21,6 +22,8 @@ pub(super) fn corpus(root: Source) -> Vec<Case> {
     cases.extend(sequences(&first, root.fork(370)));
     cases.extend(with_second(&second_gates(), root.fork(380)));
     cases.extend(with_second(&trust_gates(), root.fork(390)));
+    let all: Vec<AnyGate> = first.into_iter().chain(second_gates()).chain(trust_gates()).collect();
+    cases.extend(usual(&all, root.fork(395)));
     cases
 }
 
@@ -132,6 +135,26 @@ fn entries(gates: &[AnyGate], source: Source) -> Vec<Case> {
         }
     }
     labelled("entry", cases).collect()
+}
+
+/// The usual call of every op, with losses and with metrics: a GPU has loops for it.
+fn usual(gates: &[AnyGate], source: Source) -> Vec<Case> {
+    let mut cases: Vec<Case> = Vec::new();
+    for (j, &gate) in gates.iter().enumerate() {
+        if gates[..j].iter().any(|before| before.op() == gate.op()) {
+            continue;
+        }
+        for metrics in [false, true] {
+            for range in [Range::Realistic, Range::Wide] {
+                let k = cases.len();
+                let guard = Guard::clamp(OWN_BOUND);
+                let params =
+                    Policy { guard, weight: weights()[k % 5], loss: true, metrics, ..Policy::of(gate) };
+                cases.push(case(params, range, k, source));
+            }
+        }
+    }
+    labelled("usual", cases).collect()
 }
 
 /// Sequence-level ratios: every gate, with and without a bound that is reached.

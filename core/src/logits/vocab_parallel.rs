@@ -48,8 +48,8 @@ use crate::team::{Element, Lane, Swept, Team};
 pub const LABEL: usize = 0;
 /// Row of `sums`: how many shards have the label, 1 after the all-reduce.
 pub const HOLDERS: usize = 1;
-/// First row of `sums` with Z: multiples of 2⁻²⁹; those of 2⁻⁵⁸ follow. The sweep's sums have the order of the
-/// rows from here on.
+/// First row of `sums` with Z: multiples of 2⁻²⁹; those of 2⁻⁵⁸ follow. From here on rows have
+/// the order of the sweep's sums.
 pub const TOTAL: usize = 2;
 /// First of two rows of `sums` with Σ e·y.
 pub const PRODUCT: usize = 4;

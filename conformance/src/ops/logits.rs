@@ -54,7 +54,7 @@ pub(super) const REASON: &str =
     "the exponent rounds three times (in the magnitude), exp and log1p within 1 ULP, two more products";
 
 const STATISTICS: [&str; 3] = ["logits_statistics", "logits_statistics_bf16", "logits_statistics_f16"];
-const GRADIENT: [&str; 3] = ["logits_gradient", "logits_gradient_bf16", "logits_gradient_f16"];
+pub(super) const GRADIENT: [&str; 3] = ["logits_gradient", "logits_gradient_bf16", "logits_gradient_f16"];
 pub(super) const OF_ROW: [&str; 5] = ["logp", "lse", "entropy", "collision", "score_norm"];
 
 impl OpTest for Logits {

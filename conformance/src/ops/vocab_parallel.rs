@@ -53,7 +53,6 @@ pub struct VocabParallel {
 const TOP: [&str; 3] = ["vocab_parallel_top", "vocab_parallel_top_bf16", "vocab_parallel_top_f16"];
 const SUM: [&str; 3] = ["vocab_parallel_sums", "vocab_parallel_sums_bf16", "vocab_parallel_sums_f16"];
 const STATISTICS: &str = "vocab_parallel_statistics";
-const GRADIENT: [&str; 3] = ["logits_gradient", "logits_gradient_bf16", "logits_gradient_f16"];
 
 const REASON: &str = "the exponent rounds three times (in the magnitude), exp within 1 ULP, one product";
 
@@ -89,7 +88,7 @@ impl OpTest for VocabParallel {
             Part::Top => self.format.of(TOP),
             Part::Sums { .. } => self.format.of(SUM),
             Part::Statistics { .. } => STATISTICS,
-            Part::Gradient { .. } => self.format.of(GRADIENT),
+            Part::Gradient { .. } => self.format.of(logits::GRADIENT),
         }
     }
 

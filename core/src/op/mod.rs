@@ -90,7 +90,7 @@ macro_rules! rows_of {
 macro_rules! row_by_variant {
     ($($first:literal),+; $last:literal) => {
         #[inline(always)]
-        fn row<T: Team>(&self, team: &T, row: usize) {
+        fn row<T: $crate::team::Team>(&self, team: &T, row: usize) {
             match self.variant() {
                 $($first => self.row_as::<$first, T>(team, row),)+
                 _ => self.row_as::<$last, T>(team, row),

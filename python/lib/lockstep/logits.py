@@ -118,15 +118,24 @@ def _logits_statistics(
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
     """Returns logp, entropy, lse, top, collision, score_norm, state."""
     rows = _rows(logits, _FORMATS)
-    logp, of_entropy, lse, top, collision, score_norm, state = out = _outputs(logits, entropy)
+    return _launch_statistics(
+        logits, entropy, _native.logits_statistics, _FORMATS[rows.dtype], logits.shape[-1], temperature,
+        logits=rows, labels=_of_rows("labels", "u32", labels, logits), loss_mask=_of_rows("mask", "u8", mask, logits),
+    )  # fmt: skip
+
+
+def _launch_statistics(like: Tensor, entropy: bool, op: Any, *arguments: Any, **arrays: Any) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
+    """Runs an op that writes statistics of rows of logits."""
+    logp, of_entropy, lse, top, collision, score_norm, state = out = _outputs(like, entropy)
     moments = dict(entropy=of_entropy, collision=collision, score_norm=score_norm) if entropy else {}
     top = top.to(torch.int32)
-    launch(
-        _native.logits_statistics, _FORMATS[rows.dtype], logits.shape[-1], temperature,
-        logits=rows, labels=_of_rows("labels", "u32", labels, logits), loss_mask=_of_rows("mask", "u8", mask, logits),
-        logp=logp, lse=lse, top=top, **moments, state=state, alarm=_alarm(logits),
-    )  # fmt: skip
-    return (*out[:3], top.long(), *out[4:])
+    launch(op, *arguments, **arrays, logp=logp, lse=lse, top=top, **moments, state=state, alarm=_alarm(like))
+    return (logp, of_entropy, lse, top.long(), *out[4:])
+
+
+def _named(found: tuple[Tensor, ...], entropy: bool) -> Statistics:
+    logp, of_entropy, lse, top, *moments, _ = found
+    return Statistics(logp, of_entropy, lse, top, *moments) if entropy else Statistics(logp, None, lse, top, None, None)
 
 
 def _logits_gradient(
@@ -226,9 +235,7 @@ def statistics(
     """
     _check("logits", logits)
     _check_in_place(logits, inplace_backward)
-    found = _statistics(logits, labels, mask, temperature, entropy, inplace_backward)
-    logp, of_entropy, lse, top, *moments, _ = found
-    return Statistics(logp, of_entropy, lse, top, *moments) if entropy else Statistics(logp, None, lse, top, None, None)
+    return _named(_statistics(logits, labels, mask, temperature, entropy, inplace_backward), entropy)
 
 
 def _logits_kl(

@@ -27,7 +27,9 @@ from . import _native
 from .arrays import launch
 from .columns import error
 from .distributed import _agree, _Torch, _tried
-from .logits import _FORMATS, Statistics, _alarm, _check, _check_in_place, _gradient, _gradient_in_place, _of_rows, _outputs, _rows
+from .logits import (
+    _FORMATS, Statistics, _alarm, _check, _check_in_place, _gradient, _gradient_in_place, _launch_statistics, _named, _of_rows, _rows,
+)  # fmt: skip
 
 __all__ = ["statistics"]
 
@@ -43,43 +45,44 @@ def _reduce(engine: _Torch, tensor: Tensor, op: Any) -> None:
 class _Statistics(torch.autograd.Function):
     @staticmethod
     def forward(
-        ctx: Any, logits: Tensor, labels: Tensor, mask: Tensor | None, engine: _Torch, start: int, temperature: float, entropy: bool, inplace: bool
+        ctx: Any, logits: Tensor, labels: Tensor, mask: Tensor | None, engine: _Torch, start: int | None, temperature: float, entropy: bool, inplace: bool
     ) -> tuple[Tensor, ...]:
-        shape, op = logits.shape[:-1], engine.dist.ReduceOp
+        op = engine.dist.ReduceOp
 
+        # All that can fail on one rank alone is tried before ranks meet: none waits for one that raised.
         def top() -> tuple[Any, Tensor]:
-            rows = _rows(logits, _FORMATS)
+            _check("logits", logits)
+            _check_in_place(logits, inplace)
+            rows, width = _rows(logits, _FORMATS), logits.shape[-1]
+            first = engine.dist.get_rank(engine.group) * width if start is None else start
+            if not 0 <= first < 1 << 24:
+                raise error("vocab_start", f" is {first}: expected 0 to 16777215")
             arrays = dict(logits=rows, loss_mask=_of_rows("mask", "u8", mask, logits))
-            found = logits.new_empty(shape, dtype=torch.int64)
-            launch(_native.vocab_parallel_top, _FORMATS[rows.dtype], rows.shape[-1], start, **arrays, largest=found)
-            return (rows, arrays, _of_rows("labels", "u32", labels, logits)), found
+            found = logits.new_empty(logits.shape[:-1], dtype=torch.int64)
+            shard = (_FORMATS[rows.dtype], width, first)
+            launch(_native.vocab_parallel_top, *shard, **arrays, largest=found)
+            return (shard, arrays, _of_rows("labels", "u32", labels, logits)), found
 
         done, failure = _tried(top)
         _agree(engine, failure, [])
-        (rows, arrays, tokens), largest = done
+        (shard, arrays, tokens), largest = done
         _reduce(engine, largest, op.MAX)
 
-        sums = logits.new_empty((8 if entropy else 4, *shape), dtype=torch.float64)
+        sums = logits.new_empty((8 if entropy else 4, *logits.shape[:-1]), dtype=torch.float64)
         _, failure = _tried(
             lambda: launch(
-                _native.vocab_parallel_sums, _FORMATS[rows.dtype], rows.shape[-1], start, temperature,
-                **arrays, labels=tokens, largest=largest, sums=sums, alarm=_alarm(logits),
-            )  # fmt: skip
+                _native.vocab_parallel_sums, *shard, temperature, **arrays, labels=tokens, largest=largest, sums=sums, alarm=_alarm(logits)
+            )
         )
         _agree(engine, failure, [])
         _reduce(engine, sums, op.SUM)
 
-        logp, of_entropy, lse, token, collision, score_norm, state = _outputs(logits, entropy)
-        moments = dict(entropy=of_entropy, collision=collision, score_norm=score_norm) if entropy else {}
-        token = token.to(torch.int32)
         # What is reduced is the same on every rank: if one refuses it, all do.
-        launch(
-            _native.vocab_parallel_statistics, temperature, largest=largest, sums=sums, loss_mask=arrays["loss_mask"],
-            logp=logp, lse=lse, top=token, **moments, state=state, alarm=_alarm(logits),
-        )  # fmt: skip
-        ctx.start, ctx.temperature, ctx.entropy, ctx.inplace = start, temperature, entropy, inplace
-        ctx.save_for_backward(logits, labels, mask, state)
-        out = (logp, of_entropy, lse, token.long(), collision, score_norm)
+        out = _launch_statistics(
+            logits, entropy, _native.vocab_parallel_statistics, temperature, largest=largest, sums=sums, loss_mask=arrays["loss_mask"]
+        )
+        ctx.start, ctx.temperature, ctx.entropy, ctx.inplace = shard[-1], temperature, entropy, inplace
+        ctx.save_for_backward(logits, labels, mask, out[-1])
         ctx.mark_non_differentiable(*out[2:], *(() if entropy else out[1:2]))
         return out
 
@@ -114,13 +117,4 @@ def statistics(
     that its row forbids (index of the row); wrong shapes; a temperature outside 1e-6 to 1e6; more than 2^24
     entries in the vocabulary.
     """
-    engine = _Torch(group)
-    _check("logits", logits)
-    _check_in_place(logits, inplace_backward)
-    if vocab_start is None:
-        vocab_start = engine.dist.get_rank(group) * logits.shape[-1]
-    elif not 0 <= vocab_start < 1 << 24:
-        raise error("vocab_start", f" is {vocab_start}: expected 0 to 16777215")
-    found = _Statistics.apply(logits, labels, mask, engine, vocab_start, temperature, entropy, inplace_backward)
-    logp, of_entropy, lse, top, *moments = found
-    return Statistics(logp, of_entropy, lse, top, *moments) if entropy else Statistics(logp, None, lse, top, None, None)
+    return _named(_Statistics.apply(logits, labels, mask, _Torch(group), vocab_start, temperature, entropy, inplace_backward), entropy)

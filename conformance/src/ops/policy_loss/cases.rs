@@ -96,15 +96,15 @@ fn with_gates(gates: &[AnyGate], source: Source) -> Vec<Case> {
     cases
 }
 
+fn first_of_each_op(gates: &[AnyGate]) -> impl Iterator<Item = AnyGate> {
+    let first = |j: usize| gates[..j].iter().all(|before| before.op() != gates[j].op());
+    (0..gates.len()).filter(move |j| first(*j)).map(|j| gates[j])
+}
+
 /// Every entry point of every gate: a GPU has separate code for each.
 fn entries(gates: &[AnyGate], source: Source) -> Vec<Case> {
     let mut cases: Vec<Case> = Vec::new();
-    let mut of_op: Vec<&'static str> = Vec::new();
-    for &gate in gates {
-        if of_op.contains(&gate.op()) {
-            continue;
-        }
-        of_op.push(gate.op());
+    for gate in first_of_each_op(gates) {
         for kl in [
             None,
             Some((kls()[6], 0.05)),
@@ -140,10 +140,7 @@ fn entries(gates: &[AnyGate], source: Source) -> Vec<Case> {
 /// The usual call of every op, with losses and with metrics: a GPU has loops for it.
 fn usual(gates: &[AnyGate], source: Source) -> Vec<Case> {
     let mut cases: Vec<Case> = Vec::new();
-    for (j, &gate) in gates.iter().enumerate() {
-        if gates[..j].iter().any(|before| before.op() == gate.op()) {
-            continue;
-        }
+    for gate in first_of_each_op(gates) {
         for metrics in [false, true] {
             for range in [Range::Realistic, Range::Wide] {
                 let k = cases.len();

@@ -1,13 +1,13 @@
-//! `cargo run --release -p lockstep-benches --example record_gpu [TOKENS] [LENGTH] >
+//! `cargo run --release -p lockstep-benches --example record_gpu [TOKENS [LENGTH [NAME…]]] >
 //! benches/record/<device>/<date>.csv`
 //!
-//! Every benchmark on the first GPU of each kind: the median of several batches of launches, in ns per token,
+//! Every benchmark, or those whose name contains a NAME, on the first GPU of each kind: the median of several batches of launches, in ns per token,
 //! in GB/s, and as a fraction of the copy bandwidth of the same device in the same run. A benchmark of
 //! several entry points has a line for each of them too, `benchmark: entry`, without a bandwidth. Without a
 //! GPU it prints the reason and exits with code 1.
 
 use lockstep::{Backend, Device, Error};
-use lockstep_benches::{Inputs, OnGpu, all, copy_on_gpu};
+use lockstep_benches::{Bench, Inputs, OnGpu, all, copy_on_gpu};
 use lockstep_core::op::OPS;
 use lockstep_gpu::{Driver, Gpu};
 use std::time::{Duration, Instant};
@@ -21,7 +21,7 @@ fn median(mut batches: Vec<Duration>) -> f64 {
     batches[BATCHES / 2].as_secs_f64() / f64::from(LAUNCHES)
 }
 
-fn record<D: Driver>(backend: Backend, gpu: &Gpu<D>, inputs: &Inputs) -> Result<(), Error> {
+fn record<D: Driver>(backend: Backend, gpu: &Gpu<D>, inputs: &Inputs, names: &[String]) -> Result<(), Error> {
     let what = format!("{} ({})", gpu.info().name, gpu.info().arch);
     let tokens = inputs.tokens() as f64;
     let line = |name: &str, seconds: f64, rest: String| {
@@ -36,7 +36,9 @@ fn record<D: Driver>(backend: Backend, gpu: &Gpu<D>, inputs: &Inputs) -> Result<
 
     let device = Device::open(backend.name())?;
     let timed = OnGpu::new(&device, BATCHES, LAUNCHES).expect("opened as a GPU");
-    for mut bench in all(inputs)? {
+    let asked =
+        |bench: &Bench<'_>| names.is_empty() || names.iter().any(|name| bench.name.contains(&name[..]));
+    for mut bench in all(inputs)?.into_iter().filter(asked) {
         let times = timed.time(&mut bench)?;
         // A function that launches nothing.
         if times.is_empty() {
@@ -61,6 +63,7 @@ fn on<D: Driver>(
     backend: Backend,
     open: fn(usize) -> Result<Gpu<D>, lockstep_gpu::Error>,
     inputs: &Inputs,
+    names: &[String],
 ) -> bool {
     let begun = Instant::now();
     let result = open(0).map_err(Error::from).and_then(|gpu| {
@@ -71,18 +74,19 @@ fn on<D: Driver>(
             gpu.load(ops)?;
             eprintln!("{backend}: loaded {what} in {:.1} ms", 1e3 * begun.elapsed().as_secs_f64());
         }
-        record(backend, &gpu, inputs)
+        record(backend, &gpu, inputs, names)
     });
     result.inspect_err(|error| eprintln!("{backend}: {error}")).is_ok()
 }
 
 fn main() {
-    let number =
-        |i: usize, default: usize| std::env::args().nth(i).and_then(|s| s.parse().ok()).unwrap_or(default);
-    let inputs = Inputs::new(number(1, 64 << 20), number(2, 4096));
+    let words: Vec<String> = std::env::args().skip(1).collect();
+    let number = |i: usize, default: usize| words.get(i).and_then(|s| s.parse().ok()).unwrap_or(default);
+    let inputs = Inputs::new(number(0, 64 << 20), number(1, 4096));
+    let names = words.get(2..).unwrap_or_default();
     println!("op,device,tokens,ns_per_token,gb_per_s,fraction_of_copy");
-    let cuda = on(Backend::Cuda, lockstep_cuda::open, &inputs);
-    let rocm = on(Backend::Rocm, lockstep_rocm::open, &inputs);
+    let cuda = on(Backend::Cuda, lockstep_cuda::open, &inputs, names);
+    let rocm = on(Backend::Rocm, lockstep_rocm::open, &inputs, names);
     if !cuda && !rocm {
         std::process::exit(1);
     }

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 import pytest
-from test_recipes import BINARY, made
+from test_recipes import BINARY, as_torch, made
 
 import lockstep
 from lockstep import _native, columns
@@ -315,3 +315,43 @@ def test_a_call_that_does_not_wait_is_launches_alone(device, monkeypatch):
             lockstep.advantages("grpo", wait=False, **few).check()
     finally:
         device.release()
+
+
+try:
+    import torch
+except ImportError:
+    torch = None
+if torch is not None and torch.cuda.is_available():
+
+    def same(got, want):
+        assert got.device.type == "cuda" and got.dtype == want.dtype
+        assert torch.equal(got.detach().cpu().view(-1).view(torch.uint8), want.detach().view(-1).view(torch.uint8))
+
+    @pytest.mark.parametrize("name", lockstep.names())
+    def test_tensors_on_a_gpu_give_the_cpus_bytes(name, tmp_path):
+        given = as_torch(made(tmp_path, name)[0])
+        want = lockstep.step(name, **given)
+        got = lockstep.step(name, **{name: tensor.cuda() for name, tensor in given.items()})
+        for mine, theirs in zip(got, want):
+            for key, tensor in vars(theirs).items():
+                if isinstance(tensor, torch.Tensor):
+                    same(getattr(mine, key), tensor)
+        assert got[1].metrics == want[1].metrics
+
+    @pytest.mark.parametrize("inplace", [False, True])
+    @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+    def test_logits_on_a_gpu_give_the_cpus_bytes(dtype, inplace):
+        from lockstep.logits import statistics
+
+        torch.manual_seed(0)
+        # Of a graph, not a leaf, so that they may be overwritten.
+        logits, labels, weight = torch.randn(133, 50_001).to(dtype), torch.randint(50_001, (133,)), torch.randn(2, 133)
+
+        def run(device):
+            own = logits.to(device).requires_grad_()
+            out = statistics(own * 1, labels.to(device), temperature=0.9, entropy=True, inplace_backward=inplace)
+            (weight.to(device) * torch.stack([out.logp, out.entropy])).sum().backward()
+            return (*out, own.grad)
+
+        for mine, theirs in zip(run("cuda"), run("cpu")):
+            same(mine, theirs)

@@ -122,14 +122,17 @@ pub fn all(inputs: &Inputs) -> Result<Vec<Bench<'_>>, Error> {
     let tv = DppoTv { clip_ratio_low: 0.15, clip_ratio_high: 0.15, clip_ratio_c: 3.0 };
     let kl = DppoKl { clip_ratio_low: 0.05, clip_ratio_high: 0.05, clip_ratio_c: 3.0 };
     let loss = Outputs { loss: true, ..Outputs::COEF };
+    let measured = Outputs { metrics: true, ..loss };
     // logp, logp_old and mask are read, coef is written. With everything, the token loss is written too.
     let (coef, everything) = (13.0, 17.0);
     let mut list = vec![
         policy("policy_loss_ppo/coef", inputs, both, ppo, Outputs::COEF, coef),
         policy("policy_loss_ppo/loss", inputs, both, ppo, loss, coef),
+        policy("policy_loss_ppo/metrics", inputs, both, ppo, measured, coef),
         policy("policy_loss_ppo/all", inputs, both, ppo, Outputs::ALL, everything),
         policy("policy_loss_sapo/coef", inputs, both, sapo, Outputs::COEF, coef),
         policy("policy_loss_sapo/loss", inputs, both, sapo, loss, coef),
+        policy("policy_loss_sapo/metrics", inputs, both, sapo, measured, coef),
         policy("policy_loss_sapo/all", inputs, both, sapo, Outputs::ALL, everything),
         policy("policy_loss_cispo/coef", inputs, both, Cispo { low: 0.0, high: 1.28 }, Outputs::COEF, coef),
         policy("policy_loss_reinforce/coef", inputs, both, Reinforce, Outputs::COEF, coef),

@@ -1,10 +1,10 @@
 //! `cargo run --release -p lockstep-benches --example record_gpu [TOKENS [LENGTH [NAME…]]] >
 //! benches/record/<device>/<date>.csv`
 //!
-//! Every benchmark, or those whose name contains a NAME, on the first GPU of each kind: the median of several
-//! batches of launches, in ns per token, in GB/s, and as a fraction of the copy bandwidth of the same device in
-//! the same run. A benchmark of several entry points has a line for each of them too, `benchmark: entry`,
-//! without a bandwidth. Without a GPU it prints the reason and exits with code 1.
+//! Every benchmark, or those whose name contains a NAME, on the first GPU of each kind: the median of
+//! several batches of launches, in ns per token, in GB/s, and as a fraction of the copy bandwidth of the
+//! same device in the same run. A benchmark of several entry points has a line for each of them too,
+//! `benchmark: entry`, without a bandwidth. Without a GPU it prints the reason and exits with code 1.
 
 use lockstep::{Backend, Device, Error};
 use lockstep_benches::{Bench, Inputs, OnGpu, all, copy_on_gpu};

@@ -51,9 +51,10 @@ impl<D: Driver> Gpu<D> {
     ) -> Result<(), Error> {
         let (context, driver) = (&self.context, current.driver());
         let shape = context.shape;
-        let grid = Grid::new(rows, shape, self.geometry, |teams| {
-            if teams == shape.teams_per_block {
-                return entry.resident;
+        let grid = Grid::new(rows, context.info.units, shape, self.geometry, |teams| {
+            // Smaller blocks use proportionally fewer registers.
+            if teams <= shape.teams_per_block {
+                return entry.resident * (shape.teams_per_block / teams);
             }
             // SAFETY: an entry's module is loaded for as long as its context lives.
             let blocks = unsafe { driver.resident_blocks(entry.function, shape.lanes * teams) }.unwrap_or(1);

@@ -23,6 +23,8 @@ unsafe extern "C" {
     fn shfl_idx(members: u32, word: u32, lane: u32, clamp: u32) -> u32;
     #[link_name = "llvm.nvvm.vote.ballot.sync"]
     fn vote_ballot(members: u32, condition: bool) -> u32;
+    #[link_name = "llvm.nvvm.fmax.nan.f"]
+    safe fn fmax_nan(a: f32, b: f32) -> f32;
     #[link_name = "llvm.nvvm.bar.warp.sync"]
     fn bar_warp_sync(members: u32);
 }
@@ -74,6 +76,11 @@ impl Wave for Warp {
     fn votes(self, condition: bool) -> u32 {
         // SAFETY: as above.
         unsafe { vote_ballot(ALL, condition) }
+    }
+
+    #[inline(always)]
+    fn larger(self, a: f32, b: f32) -> f32 {
+        fmax_nan(a, b)
     }
 
     #[inline(always)]

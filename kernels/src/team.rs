@@ -41,11 +41,27 @@ macro_rules! each_column {
     }};
 }
 
+/// Runs `$body` for each of four chunks, unrolled as above.
+macro_rules! each_chunk {
+    ($c:ident => $body:block) => {
+        each_chunk!(@ $c $body 0 1 2 3)
+    };
+    (@ $c:ident $body:block $($n:literal)*) => {{
+        $({
+            const $c: usize = $n;
+            $body
+        })*
+    }};
+}
+
 /// A team on a wave, with arithmetic `A`.
 #[derive(Clone, Copy, Debug)]
 pub struct GpuTeam<W, A>(W, PhantomData<A>);
 
 impl<W: Wave, A: Arith> GpuTeam<W, A> {
+    /// Whether loads are issued trips before their use: AMD's are waited for where they are written.
+    const AHEAD: bool = W::WIDTH == LANES;
+
     /// Creates the team of this thread's wave.
     #[inline(always)]
     pub fn new(wave: W) -> Self {
@@ -62,7 +78,7 @@ impl<W: Wave, A: Arith> GpuTeam<W, A> {
     /// tested here: a test of a byte would wait for it.
     #[inline(always)]
     fn read<S: Storage, const J: usize>(i: usize, mask: Mask<'_>, ins: [Stream<'_, S>; J]) -> Read<J> {
-        let mut read = Read { x: [[0.0; J]; PER_LANE], byte: [1; PER_LANE] };
+        let mut read = Read::NONE;
         for j in 0..J {
             match ins[j] {
                 Stream::Array(array) => {
@@ -155,6 +171,10 @@ struct Read<const J: usize> {
     byte: [u32; PER_LANE],
 }
 
+impl<const J: usize> Read<J> {
+    const NONE: Self = Read { x: [[0.0; J]; PER_LANE], byte: [1; PER_LANE] };
+}
+
 /// What a lane of a sweep has gathered: its columns of K sums, its shares of those that are counts, the
 /// orders of E maxima, the worst alarm.
 struct Own<const K: usize, const E: usize> {
@@ -232,39 +252,64 @@ impl<W: Wave, A: Arith> Team for GpuTeam<W, A> {
             maxima: [signed_order(f32::NEG_INFINITY); E],
             alarm: 0,
         };
-        let (lane, length, mut start) = (self.0.lane(), span.len() as u32, 0);
         // Whole chunks need no bounds.
-        let chunk = COLUMNS as u32;
-        // A chunk is read while the one before is computed where that is too short to fill the time and needs
-        // few registers. AMD's loads stay where they are written.
-        let ahead = W::WIDTH == LANES && F::STAGES == 0 && K <= 3;
-        let mut read = Read { x: [[0.0; J]; PER_LANE], byte: [1; PER_LANE] };
-        if ahead && length >= chunk {
-            read = Self::read(span.start + lane, mask, ins);
+        let (lane, length, chunk) = (self.0.lane(), span.len() as u32, COLUMNS as u32);
+        let mut left = length;
+        macro_rules! take_chunk {
+            ($read:expr, $i:expr) => {{
+                let (read, i) = ($read, $i);
+                each_column!(Q => {
+                    let out = own.take::<Q, A, J, M, F>(f, read.x[Q], read.byte[Q] != 0);
+                    for m in 0..M {
+                        if let Some(sink) = outs[m] {
+                            sink.put(i + Q * W::WIDTH, S::narrow(out[m]));
+                        }
+                    }
+                });
+            }};
         }
-        while length - start >= chunk {
-            let i = span.start + start as usize + lane;
+        // One long array: several chunks are read before the first is computed.
+        let at_once = if K <= 1 { 4 } else { 2 };
+        if Self::AHEAD && J == 1 && F::STAGES == 0 {
+            while left >= at_once * chunk {
+                let i = span.end - left as usize + lane;
+                let mut reads = [Read::NONE; 4];
+                each_chunk!(C => {
+                    if C < at_once as usize {
+                        reads[C] = Self::read(i + C * COLUMNS, mask, ins);
+                    }
+                });
+                self.0.settle();
+                each_chunk!(C => {
+                    if C < at_once as usize {
+                        take_chunk!(reads[C], i + C * COLUMNS);
+                    }
+                });
+                left -= at_once * chunk;
+            }
+        }
+        // A chunk is read while the one before is computed, unless that takes the registers of two blocks.
+        let ahead = Self::AHEAD && (K <= 3 || M <= 1 || F::STAGES > 1);
+        let mut read = Read::NONE;
+        if ahead && left >= chunk {
+            read = Self::read(span.end - left as usize + lane, mask, ins);
+        }
+        while left >= chunk {
+            let i = span.end - left as usize + lane;
             let coming = if ahead {
-                Self::read(if length - start >= 2 * chunk { i + COLUMNS } else { i }, mask, ins)
+                Self::read(if left >= 2 * chunk { i + COLUMNS } else { i }, mask, ins)
             } else {
                 read = Self::read(i, mask, ins);
                 read
             };
             // `ptxas` moves loads to their uses, but not past this.
             self.0.settle();
-            each_column!(Q => {
-                let out = own.take::<Q, A, J, M, F>(f, read.x[Q], read.byte[Q] != 0);
-                for m in 0..M {
-                    if let Some(sink) = outs[m] {
-                        sink.put(i + Q * W::WIDTH, S::narrow(out[m]));
-                    }
-                }
-            });
+            take_chunk!(read, i);
             read = coming;
-            start += chunk;
+            left -= chunk;
         }
         // One column after the other: the end of a row adds a quarter of a chunk's code.
-        let (mut left, mut turned) = (length - start, 0);
+        let mut turned = 0;
         while left > 0 {
             let inside = (lane as u32) < left;
             let i = span.end - if inside { left as usize - lane } else { 1 };
@@ -349,6 +394,57 @@ impl<W: Wave, A: Arith> Team for GpuTeam<W, A> {
             i += W::WIDTH;
         }
         self.combine_max(maximum)
+    }
+
+    /// One pass. A lane keeps its largest number and the trip in which that first came up; then the first
+    /// trip of all lanes is searched.
+    #[inline(always)]
+    fn top<S: Storage>(&self, span: Span, values: In<'_, S>) -> (f32, u32) {
+        const TRIP: u32 = 4 * COLUMNS as u32;
+        // AMD has no maximum that keeps NaN in one instruction.
+        if !Self::AHEAD {
+            return lockstep_core::logits::top(self, span, values);
+        }
+        let (lane, length) = (self.0.lane(), span.len() as u32);
+        let (mut largest, mut at, mut start) = (f32::NEG_INFINITY, 0, 0);
+        let mut keep = |found: f32, start: u32| {
+            at = if found > largest { start } else { at };
+            largest = self.0.larger(largest, found);
+        };
+        while length - start >= TRIP {
+            let i = span.start + start as usize + lane;
+            let mut read = [[0.0; PER_LANE]; 4];
+            each_chunk!(C => {
+                each_column!(Q => { read[C][Q] = values.at(i + C * COLUMNS + Q * W::WIDTH).widen(); });
+            });
+            self.0.settle();
+            let mut found = f32::NEG_INFINITY;
+            each_chunk!(C => {
+                each_column!(Q => { found = self.0.larger(found, read[C][Q]); });
+            });
+            keep(found, start);
+            start += TRIP;
+        }
+        let rest = start;
+        while start < length {
+            let offset = start + lane as u32;
+            if offset < length {
+                keep(values.at(span.start + offset as usize).widen(), rest);
+            }
+            start += W::WIDTH as u32;
+        }
+        let found = num::canonical(self.combine_max(largest));
+        let trip =
+            self.combine(if largest == found { at } else { u32::MAX }, |a, b| if a < b { a } else { b });
+        let mut first = u32::MAX;
+        let mut offset = trip + lane as u32;
+        while trip < length && offset < length && offset - trip < TRIP {
+            let here = values.at(span.start + offset as usize).widen() == found;
+            first = if here & (offset < first) { offset } else { first };
+            offset += W::WIDTH as u32;
+        }
+        let first = self.combine(first, |a, b| if a < b { a } else { b });
+        (found, if first < length { first } else { 0 })
     }
 
     /// First one element per lane, because most comparisons of a merge end there; then enough to keep memory
@@ -482,15 +578,36 @@ impl<W: Wave, A: Arith> Team for GpuTeam<W, A> {
         let own_half = self.0.lane() < LANES;
         let (mut carry, mut carried, mut alarm) = (0.0, behind, 0);
         let mut left = span.len() as u32;
-        while left > 0 {
+        let place = |left: u32| {
             let inside = (l as u32) < left;
-            let i = span.start + (left - 1 - if inside { l as u32 } else { 0 }) as usize;
+            (span.start + (left - 1 - if inside { l as u32 } else { 0 }) as usize, inside)
+        };
+        let read = |left: u32| {
+            let (i, _) = place(left);
             let mut input = [0.0; J];
             for j in 0..J {
                 input[j] = ins[j].at(i);
             }
-            let byte = mask.bytes().map_or(1, |bytes| bytes.at(i));
+            (input, mask.bytes().map_or(1, |bytes| u32::from(bytes.at(i))))
+        };
+        let block = LANES as u32;
+        let (mut first, mut second) = (([0.0; J], 1), ([0.0; J], 1));
+        if Self::AHEAD && left > 0 {
+            first = read(left);
+        }
+        if Self::AHEAD && left > block {
+            second = read(left - block);
+        }
+        while left > 0 {
+            let mut third = second;
+            if !Self::AHEAD {
+                first = read(left);
+            } else if left > 2 * block {
+                third = read(left - 2 * block);
+            }
             self.0.settle();
+            let (i, inside) = place(left);
+            let (input, byte) = first;
             let live = inside & (byte != 0);
             let (own, value, flagged) = f.ready::<A>(input);
             alarm = flag::worse(alarm, if live { flagged } else { 0 });
@@ -529,7 +646,8 @@ impl<W: Wave, A: Arith> Team for GpuTeam<W, A> {
                     }
                 }
             }
-            left = left.saturating_sub(LANES as u32);
+            (first, second) = (second, third);
+            left = left.saturating_sub(block);
         }
         self.combine(alarm, flag::worse)
     }

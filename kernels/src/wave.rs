@@ -16,6 +16,11 @@ pub trait Wave: Copy {
     fn first(self, word: u32) -> u32;
     /// Returns the lanes below 32 for which `condition` holds, as bits.
     fn votes(self, condition: bool) -> u32;
+    /// The larger of two numbers, as [`num::max`](lockstep_core::num::max); a NaN may be any.
+    #[inline(always)]
+    fn larger(self, a: f32, b: f32) -> f32 {
+        lockstep_core::num::max(a, b)
+    }
     /// Makes earlier memory writes of all lanes visible to all lanes.
     fn settle(self);
 }

@@ -1,6 +1,6 @@
 """Log-probability and entropy of rows of logits on a GPU: Lockstep's operator, eager torch, torch.compile, and the Triton kernels of TRL and Liger if they are installed. Milliseconds of forward and of backward, the median of many, in one run, with the bandwidth of a copy.
 
-    python python/benches/gpu.py [ROWS [VOCAB]]
+    python python/benches/gpu.py [ROWS [VOCAB [TYPE…]]]
 """
 
 import statistics
@@ -10,7 +10,8 @@ import torch
 
 import lockstep.logits
 
-ROWS, VOCAB = (int(word) for word in (*sys.argv[1:], *("8192", "151936")[len(sys.argv) - 1 :]))
+ROWS, VOCAB = (int(word) for word in (*sys.argv[1:3], *("8192", "151936")[len(sys.argv) - 1 :]))
+TYPES = [getattr(torch, name) for name in sys.argv[3:] or ("bfloat16", "float32", "float16")]
 
 
 def ours(logits, labels):
@@ -78,7 +79,7 @@ def main():
     torch.manual_seed(0)
     labels = torch.randint(VOCAB, (ROWS,), device="cuda")
     print(torch.cuda.get_device_name(), f"torch {torch.__version__}", f"{ROWS} x {VOCAB}")
-    for dtype in (torch.bfloat16, torch.float32, torch.float16):
+    for dtype in TYPES:
         logits = (3 * torch.randn(ROWS, VOCAB, device="cuda")).to(dtype)
         to = torch.empty_like(logits)
         copies = []

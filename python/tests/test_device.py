@@ -154,15 +154,15 @@ def single_ops():
     logits, labels = dict(logits=floats(rows, vocab), loss_mask=mask), dict(labels=random.integers(0, vocab, rows).astype("u4"))
     moments = {name: floats(rows) for name in ("logp", "lse", "entropy", "collision", "score_norm")}
     written = dict(**moments, top=np.empty(rows, "u4"), state=np.empty((3, rows)), **alarm)
-    yield _native.logits_statistics, ("f32", vocab, 0.9), {**logits, **labels}, written
+    yield _native.logits_statistics, ("f32", vocab, 0.9, True), {**logits, **labels}, written
     state = np.stack([logits["logits"].max(1).astype("f8"), 2 + random.random(rows), random.random(rows)])
     given = dict(**logits, **labels, state=state, coef=floats(rows), coef_entropy=floats(rows))
-    yield _native.logits_gradient, ("f32", vocab, None, 0.9), given, dict(gradient=floats(rows, vocab), **alarm)
+    yield _native.logits_gradient, ("f32", vocab, None, 0.9, True), given, dict(gradient=floats(rows, vocab), **alarm)
     for format in ("bf16", "f16"):
         half = dict(logits=halves(format, logits["logits"]), loss_mask=mask)
-        yield _native.logits_statistics, (format, vocab, 0.9), {**half, **labels}, written
+        yield _native.logits_statistics, (format, vocab, 0.9, True), {**half, **labels}, written
         given = dict(**half, **labels, state=state, coef=floats(rows), coef_entropy=floats(rows))
-        yield _native.logits_gradient, (format, vocab, None, 0.9), given, dict(gradient=np.empty((rows, vocab), "u2"), **alarm)
+        yield _native.logits_gradient, (format, vocab, None, 0.9, True), given, dict(gradient=np.empty((rows, vocab), "u2"), **alarm)
     given = dict(**logits, reference=floats(rows, vocab), coef=floats(rows))
     yield _native.logits_kl, (vocab, 0.9, "policy"), given, dict(value=floats(rows), gradient=floats(rows, vocab), **alarm)
     yield _native.draw_tokens, (vocab, 0.9, 7, 3), logits, dict(tokens=np.empty((rows, 7), "u4"), **alarm)
@@ -272,7 +272,48 @@ def test_a_vocabulary_in_shards_on_a_device_gives_the_cpus_bytes(format, device)
         coefs = dict(state=out["state"], coef=random.standard_normal(rows).astype("f4"), coef_entropy=random.standard_normal(rows).astype("f4"))
         for given, (_, width), at in shards:
             gradient = dict(gradient=np.zeros((rows, width), values.dtype), alarm=new("u4"))
-            both(_native.logits_gradient, (format, width, at, 0.9), {**given, **coefs}, gradient)
+            both(_native.logits_gradient, (format, width, at, 0.9, True), {**given, **coefs}, gradient)
+    finally:
+        device.release()
+
+
+def counter(device):
+    """Returns a function that counts the calls of an emulated driver that wait or allocate, and whether there is one."""
+    library = device.driver.library
+    waits = ("cuStreamSynchronize", "cuMemcpyDtoHAsync_v2", "cuMemcpyHtoDAsync_v2", "cuMemAlloc_v2") if device.driver.cuda else (
+        "hipStreamSynchronize", "hipMemcpyAsync", "hipMalloc")  # fmt: skip
+    counted = hasattr(library, "lockstep_emulator_calls")
+    return lambda: [library.lockstep_emulator_calls(name.encode()) for name in waits] if counted else [], counted
+
+
+@pytest.mark.parametrize("case", [case for case in single_ops() if case[0] in (_native.logits_statistics, _native.logits_gradient)], ids=name)
+def test_logits_that_are_not_waited_for_are_a_launch_alone(case, device):
+    op, (*arguments, _), read, written = case
+    calls, _ = counter(device)
+    arrays = {**read, **written}
+    place = lambda at: {name: (at[name], array.size, array.itemsize) for name, array in arrays.items()}  # noqa: E731
+
+    def run():
+        before = calls()
+        op((lockstep.Device(device.name), 0), *arguments, False, place(there))
+        assert calls() == before
+
+    try:
+        want = {name: np.zeros_like(array) for name, array in written.items()}
+        arrays.update(want)
+        op((lockstep.Device("cpu"), 0), *arguments, True, place({name: array.ctypes.data for name, array in arrays.items()}))
+        there = {name: device.upload(array).address for name, array in arrays.items()}
+        # The first launch of an entry point loads it.
+        op((lockstep.Device(device.name), 0), *arguments, True, place(there))
+        run()
+        for name, array in want.items():
+            got = np.empty_like(array)
+            device.driver.download(got, there[name])
+            assert got.tobytes() == array.tobytes(), name
+        bad = read["logits"].copy()
+        bad[np.flatnonzero(read["loss_mask"])[0]] = np.nan if bad.dtype.kind == "f" else 0x7FFF
+        device.driver.upload(there["logits"], bad)
+        run()
     finally:
         device.release()
 
@@ -283,11 +324,7 @@ def test_a_call_that_does_not_wait_is_launches_alone(device, monkeypatch):
     bad = dict(given, logp=np.array([-0.5, np.nan, -0.2, -2.0], "f4"))
     want_credit, want = lockstep.step("dapo", **given)
     monkeypatch.setattr(columns, "library", lambda _: device)
-    library, cuda = device.driver.library, device.driver.cuda
-    waits = ("cuStreamSynchronize", "cuMemcpyDtoHAsync_v2", "cuMemcpyHtoDAsync_v2", "cuMemAlloc_v2") if cuda else (
-        "hipStreamSynchronize", "hipMemcpyAsync", "hipMalloc")  # fmt: skip
-    counted = hasattr(library, "lockstep_emulator_calls")
-    calls = lambda: [library.lockstep_emulator_calls(name.encode()) for name in waits] if counted else []  # noqa: E731
+    calls, counted = counter(device)
     recipe, on = lockstep.recipe("dapo"), lockstep.Device(device.name)
     try:
         for columns_, fine in ((given, True), (bad, False)):

@@ -173,7 +173,7 @@ def test_draws_are_the_distributions_and_the_same_again():
 def test_the_operators_are_traced_without_a_break():
     values, labels = rows(n=4, vocab=16)
     own = values.clone().requires_grad_()
-    for arguments in [(own, labels, None, 1.0, True, False), (own, labels, labels > 3, 0.5, False, True)]:
+    for arguments in [(own, labels, None, 1.0, True, False, True), (own, labels, labels > 3, 0.5, False, True, False)]:
         checks = torch.library.opcheck(torch.ops.lockstep.logits_statistics.default, arguments)
         assert set(checks.values()) == {"SUCCESS"}
     arguments = (own, values.flip(0), None, torch.zeros(4), "policy", 1.0, False)
@@ -187,6 +187,22 @@ def test_the_operators_are_traced_without_a_break():
     compiled = torch.compile(loss, fullgraph=True, backend="aot_eager")
     got, want = (torch.autograd.grad(function(own, labels), own)[0] for function in (compiled, loss))
     assert torch.equal(got, want)
+
+
+def test_a_bad_row_of_a_call_that_did_not_wait_is_named_later():
+    values, labels = rows(n=4, vocab=16)
+    out = logits.statistics(values, labels, wait=False)
+    assert torch.equal(out.logp, logits.statistics(values, labels).logp)
+    out.check()
+    for bad in (float("nan"), -float("inf")):
+        late = out._replace(logp=out.logp.index_fill(0, torch.tensor([2, 3]), bad))
+        with pytest.raises(lockstep.Error, match="of row 2 cannot be used") as refused:
+            late.check()
+        assert (refused.value.argument, refused.value.index) == ("logits", 2)
+    # A CPU has computed everything when the call returns.
+    values[1, 3] = float("nan")
+    with pytest.raises(lockstep.Error):
+        logits.statistics(values, labels, wait=False)
 
 
 def test_what_is_wrong_is_named():

@@ -18,24 +18,20 @@ pub const PROCESSORS: [&str; 3] = ["sm_80", "sm_90", "sm_100"];
 /// instructions of the PTX stay the same.
 const MOST: &[(&str, u32)] = &[
     ("discounted_return", 32),
-    ("draw_tokens", 80),
-    ("logits_statistics", 48),
     ("normalize_weights", 32),
-    ("policy_loss_dppo_kl_any", 64),
-    ("policy_loss_dppo_kl_kl", 80),
-    ("policy_loss_dppo_kl_narrow_loss", 64),
+    ("policy_loss_dppo_kl", 64),
+    ("policy_loss_dppo_kl_any", 80),
+    ("policy_loss_dppo_kl_narrow_loss", 80),
     ("policy_loss_ppo_metrics", 128),
+    ("policy_loss_ppo_narrow_loss", 64),
     ("policy_loss_reinforce_metrics", 128),
-    ("policy_loss_sapo_any", 64),
-    ("policy_loss_sapo_kl", 80),
-    ("policy_loss_sapo_loss", 80),
-    ("policy_loss_sapo_narrow_loss", 64),
-    ("policy_loss_trust_region", 64),
-    ("policy_loss_trust_region_any", 80),
+    ("policy_loss_remix_narrow_metrics", 128),
+    ("policy_loss_sapo", 64),
+    ("policy_loss_sapo_any", 80),
     ("rollout_correction_differences", 128),
     ("selection_key", 32),
     ("step_return", 32),
-    ("whiten", 64),
+    ("whiten", 80),
 ];
 
 /// PTX with a limit of registers for some entry points. Errors: one of them is not there.

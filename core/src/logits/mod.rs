@@ -38,6 +38,8 @@ pub use otr_sampled::OtrSampled;
 pub use statistics::LogitsStatistics;
 pub use vocab_parallel::{VocabParallelStatistics, VocabParallelSums, VocabParallelTop};
 
+use core::hint::select_unpredictable;
+
 use crate::Error;
 use crate::num::{self, Arith, Storage};
 use crate::ragged::{In, Mask, Span, Stream};
@@ -119,33 +121,37 @@ impl<S: Storage> LogitRows<'_, S> {
         largest(team, self.logits, span)
     }
 
-    /// The largest logit of `span` (NaN if any is NaN), and the position of its first occurrence from the
-    /// start.
+    /// [`Team::top`] of the logits of `span`.
     #[inline(always)]
     fn top<T: Team>(&self, team: &T, span: Span) -> (f32, u32) {
-        let logits = self.logits;
-        let (mut largest, mut block, mut start) = (f32::NEG_INFINITY, span.start, span.start);
-        while start < span.end {
-            let part = Span::new(start, if span.end - start > BLOCK { start + BLOCK } else { span.end });
-            let swept = team.sweep(part, Mask::all(), [Stream::Array(logits)], [], &Largest);
-            block = if swept.maxima[0] > largest { start } else { block };
-            largest = num::max(largest, swept.maxima[0]);
-            start += BLOCK;
-        }
-        // The negated distance is largest for the first of equal entries. It is converted from 32 bits, which
-        // is one instruction.
-        let end = if span.end - block > BLOCK { block + BLOCK } else { span.end };
-        let first = team.max(Span::new(block, end), move |i| {
-            if logits.at(i).widen() == largest { -((i - block) as u32 as f32) } else { f32::NEG_INFINITY }
-        });
-        let index = if first > f32::NEG_INFINITY { (block - span.start) as u32 + (-first) as u32 } else { 0 };
-        (largest, index)
+        team.top(span, self.logits)
     }
+}
+
+/// [`Team::top`] by sweeps over blocks of the span, and a search in one of them.
+#[inline(always)]
+pub fn top<S: Storage, T: Team + ?Sized>(team: &T, span: Span, values: In<'_, S>) -> (f32, u32) {
+    let (mut found, mut block, mut start) = (f32::NEG_INFINITY, span.start, span.start);
+    while start < span.end {
+        let part = Span::new(start, if span.end - start > BLOCK { start + BLOCK } else { span.end });
+        let part = largest(team, values, part);
+        block = if part > found { start } else { block };
+        found = num::max(found, part);
+        start += BLOCK;
+    }
+    // The negated distance is largest for the first of equal entries. It is converted from 32 bits, which is
+    // one instruction.
+    let end = if span.end - block > BLOCK { block + BLOCK } else { span.end };
+    let first = team.max(Span::new(block, end), move |i| {
+        if values.at(i).widen() == found { -((i - block) as u32 as f32) } else { f32::NEG_INFINITY }
+    });
+    let index = if first > f32::NEG_INFINITY { (block - span.start) as u32 + (-first) as u32 } else { 0 };
+    (found, index)
 }
 
 /// The largest of `span`: NaN if any is NaN, −∞ for an empty span.
 #[inline(always)]
-fn largest<S: Storage, T: Team>(team: &T, logits: In<'_, S>, span: Span) -> f32 {
+fn largest<S: Storage, T: Team + ?Sized>(team: &T, logits: In<'_, S>, span: Span) -> f32 {
     team.sweep(span, Mask::all(), [Stream::Array(logits)], [], &Largest).maxima[0]
 }
 
@@ -182,14 +188,14 @@ fn inverse(temperature: f32) -> f32 {
 /// e^y for y ≤ 0; 0 below the cut.
 #[inline(always)]
 pub(crate) fn weight<A: Arith>(y: f32) -> f32 {
-    let e = num::exp_normal::<A>(if y < CUT { CUT } else { y });
-    if y < CUT { 0.0 } else { e }
+    let e = num::exp_normal::<A>(floored(y));
+    select_unpredictable(y < CUT, 0.0, e)
 }
 
 /// y, but at least the cut: a factor of a product whose other factor is 0 below the cut.
 #[inline(always)]
 fn floored(y: f32) -> f32 {
-    if y < CUT { CUT } else { y }
+    select_unpredictable(y < CUT, CUT, y)
 }
 
 /// ln Z for Z ≥ 1, by log1p so that a nearly certain token keeps its digits: with Z = 1 + 1e-9, the ln of Z

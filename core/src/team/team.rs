@@ -283,6 +283,13 @@ pub trait Team {
     /// Computes the maximum of `f(i)`; −∞ for an empty span, the canonical NaN if any value is NaN.
     fn max(&self, span: Span, f: impl Fn(usize) -> f32) -> f32;
 
+    /// Computes the largest of `values` in `span` (the canonical NaN if any is NaN, −∞ for an empty span),
+    /// and the offset of its first occurrence in the span (0 if there is none).
+    #[inline(always)]
+    fn top<S: Storage>(&self, span: Span, values: In<'_, S>) -> (f32, u32) {
+        crate::logits::top(self, span, values)
+    }
+
     /// Computes the minimum of `f(i)`; +∞ for an empty span, the canonical NaN if any value is NaN.
     #[inline(always)]
     fn min(&self, span: Span, f: impl Fn(usize) -> f32) -> f32 {

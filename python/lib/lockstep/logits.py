@@ -15,7 +15,8 @@ An entry of −∞ is a token that a vocabulary mask forbids: its probability an
 of size `[N, V]` is kept except the logits themselves. Tensors are torch's, on a CPU, CUDA or ROCm, and the
 computation runs on their device, in float32. `statistics` and its gradient read and write logits in bfloat16,
 float16 or float32 as they are; `kl` and `draw` copy half precision to float32 for the duration of a call. A
-gradient has the type of its logits. A call waits for its device, so that a bad value is an exception.
+gradient has the type of its logits. A call waits for its device, so that a bad value is an exception; on a GPU,
+`statistics(…, wait=False)` only launches, and `Statistics.check` reports a bad row later.
 
 `lockstep.vocab_parallel` is for a vocabulary that is spread over ranks.
 
@@ -61,6 +62,16 @@ class Statistics(NamedTuple):
     """Σ p²; None without `entropy`."""
     score_norm: Tensor | None
     """1 − 2p + Σ p², the squared norm of ∂logp/∂(logits/T); None without `entropy`."""
+
+    def check(self) -> None:
+        """Waits for the device, and raises `lockstep.Error` for the first row that cannot be used.
+
+        Only a call with `wait=False` leaves such a row, as NaN or −∞ in `logp`.
+        """
+        bad = (~self.logp.detach().reshape(-1).isfinite()).nonzero()
+        if len(bad):
+            index = bad[0].item()
+            raise error("logits", f" of row {index} cannot be used: expected no NaN or +∞, and a token that is allowed", index)
 
 
 def _check(name: str, logits: Tensor, like: tuple[int, ...] | None = None) -> None:
@@ -114,12 +125,12 @@ def _outputs(logits: Tensor, entropy: bool) -> tuple[Tensor, ...]:
 
 
 def _logits_statistics(
-    logits: Tensor, labels: Tensor, mask: Tensor | None, temperature: float, entropy: bool, inplace_backward: bool
+    logits: Tensor, labels: Tensor, mask: Tensor | None, temperature: float, entropy: bool, inplace_backward: bool, wait: bool
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
     """Returns logp, entropy, lse, top, collision, score_norm, state."""
     rows = _rows(logits, _FORMATS)
     return _launch_statistics(
-        logits, entropy, _native.logits_statistics, _FORMATS[rows.dtype], logits.shape[-1], temperature,
+        logits, entropy, _native.logits_statistics, _FORMATS[rows.dtype], logits.shape[-1], temperature, wait,
         logits=rows, labels=_of_rows("labels", "u32", labels, logits), loss_mask=_of_rows("mask", "u8", mask, logits),
     )  # fmt: skip
 
@@ -140,22 +151,22 @@ def _named(found: tuple[Tensor, ...], entropy: bool) -> Statistics:
 
 def _logits_gradient(
     logits: Tensor, labels: Tensor, mask: Tensor | None, vocab_start: int | None, temperature: float,
-    state: Tensor, coef: Tensor, coef_entropy: Tensor | None,
+    state: Tensor, coef: Tensor, coef_entropy: Tensor | None, wait: bool,
 ) -> Tensor:
     """Returns dL/dlogits from dL/dlogp and dL/d(entropy), of whole rows or of the shard that begins at `vocab_start`."""
     rows = _rows(logits, _FORMATS)
     gradient = torch.empty_like(rows)
-    _launch_gradient(rows, gradient, labels, mask, vocab_start, temperature, state, coef, coef_entropy)
+    _launch_gradient(rows, gradient, labels, mask, vocab_start, temperature, state, coef, coef_entropy, wait)
     return gradient.view(logits.shape).to(logits.dtype)
 
 
 def _launch_gradient(
     rows: Tensor, to: Tensor, labels: Tensor, mask: Tensor | None, vocab_start: int | None, temperature: float,
-    state: Tensor, coef: Tensor, coef_entropy: Tensor | None,
+    state: Tensor, coef: Tensor, coef_entropy: Tensor | None, wait: bool,
 ) -> None:
     like = rows if labels.dim() == 1 else rows.view(*labels.shape, rows.shape[-1])
     launch(
-        _native.logits_gradient, _FORMATS[rows.dtype], rows.shape[-1], vocab_start, temperature,
+        _native.logits_gradient, _FORMATS[rows.dtype], rows.shape[-1], vocab_start, temperature, wait,
         logits=rows, labels=_of_rows("labels", "u32", labels, like), loss_mask=_of_rows("mask", "u8", mask, like), state=state,
         coef=coef.contiguous(), coef_entropy=None if coef_entropy is None else coef_entropy.contiguous(),
         gradient=to, alarm=_alarm(like),
@@ -167,12 +178,12 @@ _gradient = operator(_logits_gradient, lambda logits, *rest: logits.new_empty(lo
 
 def _gradient_in_place(
     logits: Tensor, labels: Tensor, mask: Tensor | None, vocab_start: int | None, temperature: float,
-    state: Tensor, coef: Tensor, coef_entropy: Tensor | None,
+    state: Tensor, coef: Tensor, coef_entropy: Tensor | None, wait: bool,
 ) -> Tensor:
     """Replaces the logits by their gradient."""
     rows = logits.detach().view(-1, logits.shape[-1])
     if rows.device.type != "cpu":
-        _launch_gradient(rows, rows, labels, mask, vocab_start, temperature, state, coef, coef_entropy)
+        _launch_gradient(rows, rows, labels, mask, vocab_start, temperature, state, coef, coef_entropy, wait)
         return logits.detach()
     for name, array in (("coef", coef), ("coef_entropy", coef_entropy)):
         bad = [] if array is None else (~array.reshape(-1).isfinite()).nonzero()
@@ -186,12 +197,12 @@ def _gradient_in_place(
     for at in range(0, len(rows), some):
         part = slice(at, at + some)
         labels, mask, coef, coef_entropy = (None if array is None else array[part] for array in flat)
-        _launch_gradient(rows[part].clone(), rows[part], labels, mask, vocab_start, temperature, state[:, part].contiguous(), coef, coef_entropy)
+        _launch_gradient(rows[part].clone(), rows[part], labels, mask, vocab_start, temperature, state[:, part].contiguous(), coef, coef_entropy, wait)
     return logits.detach()
 
 
 def _keep(ctx, inputs, output):
-    logits, labels, mask, ctx.temperature, ctx.entropy, ctx.inplace = inputs
+    logits, labels, mask, ctx.temperature, ctx.entropy, ctx.inplace, ctx.wait = inputs
     ctx.mark_non_differentiable(*output[2:])
     ctx.save_for_backward(logits, labels, mask, output[-1])
 
@@ -201,11 +212,11 @@ def _backward(ctx, of_logp, of_entropy, *_):
     of_logp = torch.zeros(labels.shape, device=logits.device) if of_logp is None else of_logp
     of_entropy = of_entropy if ctx.entropy else None
     gradient = _gradient_in_place if ctx.inplace and not traced() else _gradient
-    return gradient(logits, labels, mask, None, ctx.temperature, state, of_logp, of_entropy), None, None, None, None, None
+    return gradient(logits, labels, mask, None, ctx.temperature, state, of_logp, of_entropy, ctx.wait), *([None] * 6)
 
 
 _statistics = operator(
-    _logits_statistics, lambda logits, labels, mask, temperature, entropy, inplace: _outputs(logits, entropy), _keep, _backward
+    _logits_statistics, lambda logits, labels, mask, temperature, entropy, *_: _outputs(logits, entropy), _keep, _backward
 )
 
 
@@ -217,6 +228,7 @@ def statistics(
     entropy: bool = False,
     mask: Tensor | None = None,
     inplace_backward: bool = False,
+    wait: bool = True,
 ) -> Statistics:
     """Computes the log-probability of each row's token, log π(a) = z_a/T − ln Σ exp(z/T).
 
@@ -229,13 +241,17 @@ def statistics(
     one, as flash-attn's cross entropy does: nothing else may need them afterwards, and there is one backward
     pass. Under `torch.compile`, which plans memory itself, it changes nothing.
 
+    With `wait=False`, this call and its backward pass only launch on torch's current stream of a GPU. A row that
+    cannot be used then gives NaN or −∞ in `logp`, and a NaN in its gradient, instead of an exception;
+    `Statistics.check` names the row. On a CPU it changes nothing.
+
     Raises `lockstep.Error`: wrong shapes; a token outside of the vocabulary or forbidden there; a row with
     NaN, +∞ or nothing but −∞ (index into the logits); a temperature outside 1e-6 to 1e6; with
     `inplace_backward`, logits in float64 or not contiguous.
     """
     _check("logits", logits)
     _check_in_place(logits, inplace_backward)
-    return _named(_statistics(logits, labels, mask, temperature, entropy, inplace_backward), entropy)
+    return _named(_statistics(logits, labels, mask, temperature, entropy, inplace_backward, wait), entropy)
 
 
 def _logits_kl(

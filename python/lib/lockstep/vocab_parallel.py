@@ -92,7 +92,7 @@ class _Statistics(torch.autograd.Function):
         logits, labels, mask, state = ctx.saved_tensors
         gradient = _gradient_in_place if ctx.inplace else _gradient
         of_entropy = of_entropy if ctx.entropy else None
-        return gradient(logits, labels, mask, ctx.start, ctx.temperature, state, of_logp, of_entropy), *([None] * 7)
+        return gradient(logits, labels, mask, ctx.start, ctx.temperature, state, of_logp, of_entropy, True), *([None] * 7)
 
 
 def statistics(

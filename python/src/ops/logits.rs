@@ -85,7 +85,8 @@ macro_rules! in_format {
 pub(super) use in_format;
 
 /// Computes log-probability, logsumexp and top token of rows of logits in `format`, and the state for their
-/// gradient; also `entropy`, `collision` and `score_norm`, if those arrays are given.
+/// gradient; also `entropy`, `collision` and `score_norm`, if those arrays are given. Without `wait`, a GPU
+/// is not waited for, and a bad row is not an error.
 #[pyfunction]
 pub(crate) fn logits_statistics(
     py: Python<'_>,
@@ -93,9 +94,10 @@ pub(crate) fn logits_statistics(
     format: &str,
     vocab: usize,
     temperature: f32,
+    wait: bool,
     arrays: Arrays,
 ) -> PyResult<()> {
-    in_format!(format, statistics_of(py, at, vocab, temperature, arrays))
+    in_format!(format, statistics_of(py, at, vocab, temperature, wait, arrays))
 }
 
 fn statistics_of<S: Storage + Plain>(
@@ -103,6 +105,7 @@ fn statistics_of<S: Storage + Plain>(
     at: On,
     vocab: usize,
     temperature: f32,
+    wait: bool,
     arrays: Arrays,
 ) -> PyResult<()>
 where
@@ -114,7 +117,7 @@ where
         let labels = labels(&arrays, n)?;
         let kernel = LogitsStatistics { rows, labels, temperature, results: results(&arrays, n)? };
         kernel.check()?;
-        launch(queue, &kernel, *kernel.results.row_alarm, || {
+        launch(queue, &kernel, *kernel.results.row_alarm, wait, || {
             let host = Host::new(queue, &rows, Some(labels))?;
             ops::logits_statistics(&Device::cpu(), &host.view(), temperature, false).map(drop)
         })
@@ -123,7 +126,7 @@ where
 
 /// Computes dL/dlogits in `format` from dL/dlogp `coef` and, if given, dL/dH `coef_entropy`, with the `state`
 /// of `logits_statistics`; or with that of `vocab_parallel_statistics`, for a shard of the vocabulary that
-/// begins at `vocab_start`. On a GPU `gradient` may be the array `logits`.
+/// begins at `vocab_start`. On a GPU `gradient` may be the array `logits`. `wait` as for `logits_statistics`.
 #[pyfunction]
 pub(crate) fn logits_gradient(
     py: Python<'_>,
@@ -132,9 +135,10 @@ pub(crate) fn logits_gradient(
     vocab: usize,
     vocab_start: Option<u32>,
     temperature: f32,
+    wait: bool,
     arrays: Arrays,
 ) -> PyResult<()> {
-    in_format!(format, gradient_of(py, at, vocab, vocab_start, temperature, arrays))
+    in_format!(format, gradient_of(py, at, vocab, vocab_start, temperature, wait, arrays))
 }
 
 fn gradient_of<S: Storage + Plain>(
@@ -143,6 +147,7 @@ fn gradient_of<S: Storage + Plain>(
     vocab: usize,
     vocab_start: Option<u32>,
     temperature: f32,
+    wait: bool,
     arrays: Arrays,
 ) -> PyResult<()>
 where
@@ -180,7 +185,7 @@ where
             let expected = "memory of its own on a CPU";
             return Err(Argument::Combination { argument: "gradient", expected }.into());
         }
-        launch(queue, &kernel, *kernel.row_alarm, || {
+        launch(queue, &kernel, *kernel.row_alarm, wait, || {
             let coef: Vec<f32> = copy!(queue, coef)?;
             let coef_entropy: Option<Vec<f32>> = coef_entropy.map(|array| copy!(queue, array)).transpose()?;
             if in_place || vocab_start.is_some() {
@@ -237,7 +242,7 @@ pub(crate) fn logits_kl(
             row_alarm: arrays.output("alarm", n)?,
         };
         kernel.check()?;
-        launch(queue, &kernel, *kernel.row_alarm, || {
+        launch(queue, &kernel, *kernel.row_alarm, true, || {
             let host = Host::new(queue, &rows, None)?;
             let (reference, coef): (Vec<f32>, Vec<f32>) =
                 (copy!(queue, kernel.reference)?, copy!(queue, kernel.coef)?);
@@ -272,7 +277,7 @@ pub(crate) fn draw_tokens(
             row_alarm: arrays.output("alarm", n)?,
         };
         kernel.check()?;
-        launch(queue, &kernel, *kernel.row_alarm, || {
+        launch(queue, &kernel, *kernel.row_alarm, true, || {
             let host = Host::new(queue, &rows, None)?;
             ops::draw_tokens(&Device::cpu(), &host.view(), temperature, draws, seed).map(drop)
         })

@@ -131,7 +131,7 @@ pub(crate) fn gating_forward(
             row_alarm: arrays.output("alarm", rows)?,
         };
         kernel.check()?;
-        launch(queue, &kernel, *kernel.row_alarm, || {
+        launch(queue, &kernel, *kernel.row_alarm, true, || {
             let scores: Vec<f32> = copy!(queue, scores)?;
             let bias: Option<Vec<f32>> = kernel.bias.map(|bias| copy!(queue, bias)).transpose()?;
             let ids = recorded.map(|ids| ids.on_host(queue)).transpose()?;
@@ -168,7 +168,7 @@ pub(crate) fn gating_backward(py: Python<'_>, at: On, router: &PyRouter, arrays:
             row_alarm: arrays.output("alarm", rows)?,
         };
         kernel.check()?;
-        launch(queue, &kernel, *kernel.row_alarm, || {
+        launch(queue, &kernel, *kernel.row_alarm, true, || {
             let (scores, coef): (Vec<f32>, Vec<f32>) = (copy!(queue, scores)?, copy!(queue, kernel.coef)?);
             let gating = Gating {
                 chosen: ids.on_host(queue)?,
@@ -204,7 +204,7 @@ pub(crate) fn balance_loss(py: Python<'_>, at: On, coef: f64, arrays: Arrays) ->
             row_alarm: arrays.output("alarm", rows)?,
         };
         kernel.check()?;
-        launch(queue, &kernel, *kernel.row_alarm, || {
+        launch(queue, &kernel, *kernel.row_alarm, true, || {
             let (scores, load): (Vec<f32>, Vec<f32>) = (copy!(queue, scores)?, copy!(queue, load)?);
             ops::balance_loss(&Device::cpu(), &scores, &load, coef).map(drop)
         })?;

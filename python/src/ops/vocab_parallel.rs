@@ -87,7 +87,7 @@ where
             row_alarm: arrays.output("alarm", n)?,
         };
         kernel.check()?;
-        launch(queue, &kernel, *kernel.row_alarm, || {
+        launch(queue, &kernel, *kernel.row_alarm, true, || {
             let expected = "the maximum over all shards of vocab_parallel_top";
             Err(Argument::Combination { argument: "largest", expected }.into())
         })
@@ -110,7 +110,7 @@ pub(crate) fn vocab_parallel_statistics(
         let kernel =
             VocabParallelStatistics { rows, live, top, sums, temperature, results: results(&arrays, rows)? };
         kernel.check()?;
-        launch(queue, &kernel, *kernel.results.row_alarm, || {
+        launch(queue, &kernel, *kernel.results.row_alarm, true, || {
             let (top, sums): (Vec<i64>, Vec<f64>) = (copy!(queue, top)?, copy!(queue, sums)?);
             let live: Option<Vec<u8>> = live.bytes().map(|bytes| copy!(queue, bytes)).transpose()?;
             ops::vocab_parallel_statistics(&Device::cpu(), &top, &sums, live.as_deref(), temperature)

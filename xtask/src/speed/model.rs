@@ -1,9 +1,10 @@
 //! The model of a GPU: all constants of the predicted shares, and their source.
 //!
-//! Nothing of this has been measured by this project. **An element takes** the time of its bytes at the copy
-//! bandwidth, of the busiest unit of execution, or of waiting, whichever is longest; times of about the same
-//! length get in each other's way, so the three are joined as `(a³ + b³ + c³)^⅓`. The share is the first of
-//! them over all.
+//! The constants are from data sheets or assumed. An H200 has confirmed them for losses over many rows,
+//! within a few points; for logits, which are read twice, and for few long rows it has not
+//! (docs/decisions/0032-first-gpu.md). **An element takes** the time of its bytes at the copy bandwidth, of
+//! the busiest unit of execution, or of waiting, whichever is longest; times of about the same length get in
+//! each other's way, so the three are joined as `(a³ + b³ + c³)^⅓`. The share is the first of them over all.
 //!
 //! *Waiting*: a warp's trip through the loop takes [`Machine::latency`] for each round trip to memory and
 //! [`Machine::step`] cycles for each instruction; a multiprocessor has as many trips under way as it holds

@@ -151,7 +151,8 @@ pub fn markdown(rows: &[Row]) -> String {
         "<!-- Written by `cargo xtask artifacts` with speed.csv, which has the counts. -->
 # What an element costs
 
-Read from the machine code of sm_90 and gfx942; nothing here ran on a GPU. The first number of a pair is \
+Read from the machine code of sm_90 and gfx942, not measured: what an H200 took is in \
+docs/speed.md. The first number of a pair is \
 NVIDIA's (a lane of 32), the second AMD's (of 64).
 
 **instructions**: of a lane per element, in the loop that a kernel spends its time in, with a pass over the \

@@ -38,12 +38,11 @@ pub use otr_sampled::OtrSampled;
 pub use statistics::LogitsStatistics;
 pub use vocab_parallel::{VocabParallelStatistics, VocabParallelSums, VocabParallelTop};
 
-use core::hint::select_unpredictable;
-
 use crate::Error;
 use crate::num::{self, Arith, Storage};
 use crate::ragged::{In, Mask, Span, Stream};
 use crate::team::{Element, Lane, Team};
+use core::hint::select_unpredictable;
 
 /// A row-major matrix of logits, of which some rows take part.
 #[derive(Clone, Copy, Debug)]
@@ -188,14 +187,22 @@ fn inverse(temperature: f32) -> f32 {
 /// e^y for y ≤ 0; 0 below the cut.
 #[inline(always)]
 pub(crate) fn weight<A: Arith>(y: f32) -> f32 {
-    let e = num::exp_normal::<A>(floored(y));
-    select_unpredictable(y < CUT, 0.0, e)
+    // For a GPU, LLVM makes a branch of the plain condition, around the exponential: the four elements of a
+    // lane would wait for each other. A vector loop is faster with the condition.
+    if cfg!(any(target_arch = "nvptx64", target_arch = "amdgpu")) {
+        return select_unpredictable(y < CUT, 0.0, num::exp_normal::<A>(floored(y)));
+    }
+    let e = num::exp_normal::<A>(if y < CUT { CUT } else { y });
+    if y < CUT { 0.0 } else { e }
 }
 
 /// y, but at least the cut: a factor of a product whose other factor is 0 below the cut.
 #[inline(always)]
 fn floored(y: f32) -> f32 {
-    select_unpredictable(y < CUT, CUT, y)
+    if cfg!(any(target_arch = "nvptx64", target_arch = "amdgpu")) {
+        return select_unpredictable(y < CUT, CUT, y);
+    }
+    if y < CUT { CUT } else { y }
 }
 
 /// ln Z for Z ≥ 1, by log1p so that a nearly certain token keeps its digits: with Z = 1 + 1e-9, the ln of Z

@@ -355,11 +355,11 @@ def gating_forward(at: tuple[Device, SupportsIndex], router: Router, layers: Sup
     tokens in `mask` take their experts from its layer `layer`, where it has a record.
     """
 
-def logits_gradient(at: tuple[Device, SupportsIndex], format: str, vocab: SupportsIndex, vocab_start: SupportsIndex | None, temperature: SupportsFloat | SupportsIndex, arrays: dict[str, tuple[SupportsIndex, SupportsIndex, SupportsIndex]]) -> None:
+def logits_gradient(at: tuple[Device, SupportsIndex], format: str, vocab: SupportsIndex, vocab_start: SupportsIndex | None, temperature: SupportsFloat | SupportsIndex, wait: bool, arrays: dict[str, tuple[SupportsIndex, SupportsIndex, SupportsIndex]]) -> None:
     """
     Computes dL/dlogits in `format` from dL/dlogp `coef` and, if given, dL/dH `coef_entropy`, with the `state`
     of `logits_statistics`; or with that of `vocab_parallel_statistics`, for a shard of the vocabulary that
-    begins at `vocab_start`. On a GPU `gradient` may be the array `logits`.
+    begins at `vocab_start`. On a GPU `gradient` may be the array `logits`. `wait` as for `logits_statistics`.
     """
 
 def logits_kl(at: tuple[Device, SupportsIndex], vocab: SupportsIndex, temperature: SupportsFloat | SupportsIndex, over: str, arrays: dict[str, tuple[SupportsIndex, SupportsIndex, SupportsIndex]]) -> None:
@@ -368,10 +368,11 @@ def logits_kl(at: tuple[Device, SupportsIndex], vocab: SupportsIndex, temperatur
     `gradient`, also dL/dlogits from dL/dKL `coef`.
     """
 
-def logits_statistics(at: tuple[Device, SupportsIndex], format: str, vocab: SupportsIndex, temperature: SupportsFloat | SupportsIndex, arrays: dict[str, tuple[SupportsIndex, SupportsIndex, SupportsIndex]]) -> None:
+def logits_statistics(at: tuple[Device, SupportsIndex], format: str, vocab: SupportsIndex, temperature: SupportsFloat | SupportsIndex, wait: bool, arrays: dict[str, tuple[SupportsIndex, SupportsIndex, SupportsIndex]]) -> None:
     """
     Computes log-probability, logsumexp and top token of rows of logits in `format`, and the state for their
-    gradient; also `entropy`, `collision` and `score_norm`, if those arrays are given.
+    gradient; also `entropy`, `collision` and `score_norm`, if those arrays are given. Without `wait`, a GPU
+    is not waited for, and a bad row is not an error.
     """
 
 def metrics(tokens: SupportsIndex, sums: SupportsGetItem[int, SupportsFloat | SupportsIndex], maxima: SupportsLenAndGetItem[SupportsFloat | SupportsIndex]) -> dict:

@@ -128,6 +128,7 @@ where
 /// of `logits_statistics`; or with that of `vocab_parallel_statistics`, for a shard of the vocabulary that
 /// begins at `vocab_start`. On a GPU `gradient` may be the array `logits`. `wait` as for `logits_statistics`.
 #[pyfunction]
+#[allow(clippy::too_many_arguments)] // Python's.
 pub(crate) fn logits_gradient(
     py: Python<'_>,
     at: On,

@@ -1,8 +1,8 @@
 //! Lockstep on NVIDIA GPUs, sm_80 and later.
 //!
 //! The driver is loaded at run time: this crate builds and links on every machine, and a missing driver is a
-//! run-time error ([`Error::NoDriver`]). The kernels are the PTX of `lockstep-kernels`, compiled by the
-//! driver when a device is first opened. Results have the bits of the CPU's plain reference. See also
+//! run-time error ([`Error::NoDriver`]). The kernels are the PTX of `lockstep-kernels`; the driver compiles
+//! each when it is first launched or loaded. Results have the bits of the CPU's plain reference. See also
 //! `docs/gpu.md`.
 //!
 //! Arrays and the stream belong to the caller, whoever made them (`cudaMalloc`, PyTorch, candle, `cust` and
@@ -25,7 +25,7 @@
 //!     (row_sum, row_tokens, row_alarm): (*mut f64, *mut u32, *mut u32), // [sequences] each
 //!     scratch: *mut u32, // [lockstep_core::check::rows(sequences + 1)]
 //! ) -> Result<(), lockstep_cuda::Error> {
-//!     let gpu = lockstep_cuda::open(0)?; // The first call loads the kernels, the next are cheap.
+//!     let gpu = lockstep_cuda::open(0)?; // The first call opens the device, the next are cheap.
 //!     // SAFETY: the caller's.
 //!     unsafe {
 //!         let stream = gpu.stream_from_raw(stream)?;

@@ -14,6 +14,8 @@ use lockstep_conformance::ops::policy_loss::Policy;
 use lockstep_conformance::{launch, levels, suite};
 use lockstep_core::check::{CheckOffsets, CheckValues, Domain, PASSED, rows};
 use lockstep_core::kl::{Kl, KlFormula};
+use lockstep_core::logits::vocab_parallel::unpacked;
+use lockstep_core::logits::{LogitRows, VocabParallelTop};
 use lockstep_core::op::{Decoder, OPS};
 use lockstep_core::ragged::{In, Mask, Out};
 use lockstep_core::ratio::Guard;
@@ -193,7 +195,8 @@ fn waves_of_threads() {
 }
 
 /// Rows that begin and end everywhere in a chunk, with a hundred and more tokens, through each entry point of
-/// four ops that a step calls; one case has a row of 131,072.
+/// ops that a step calls; one case has a row of 131,072, and an op of one array, which is read several chunks
+/// at once, has longer rows.
 fn rows_of_all_lengths(settings: Settings) {
     let platform = Platform::new(HostDriver::new(settings.on_lanes()));
     let gpu = platform.open(0).unwrap().with_geometry(GEOMETRIES[3]);
@@ -202,12 +205,13 @@ fn rows_of_all_lengths(settings: Settings) {
         let data = tokens(&shape, mask, Range::Realistic, Source::new(case.data.elements() as u64));
         Case { label: format!("rows of {lengths:?}, {}", case.label), data, ..case.clone() }
     };
-    let ops = ["policy_loss_ppo", "policy_loss_sapo", "token_ratio", "kl"];
+    let ops = ["policy_loss_ppo", "policy_loss_sapo", "token_ratio", "kl", "aggregate"];
     let cases: Vec<Case> = one_for_each_entry().into_iter().filter(|case| ops.contains(&case.op())).collect();
     let mut all = vec![of(&cases[0], &[3, 131_072, 4096, 1], Masked::Random)];
     for (i, case) in cases.iter().enumerate() {
         let mask = if i % 4 == 0 { Masked::Absent } else { Masked::Random };
-        all.push(of(case, &[1, 31, 32, 33, 127, 128, 129, 0, 257], mask));
+        let longer: &[u32] = if case.op() == "aggregate" { &[255, 256, 511, 512, 513, 1100] } else { &[] };
+        all.push(of(case, &[&[1, 31, 32, 33, 127, 128, 129, 0, 257], longer].concat(), mask));
     }
     let compared = suite::same_bits(&Staged(gpu), &levels::reference(), &all);
     assert!(compared.unwrap_or_else(|violation| panic!("{violation}")) > 140_000);
@@ -221,6 +225,51 @@ fn rows_of_all_lengths_in_warps() {
 #[test]
 fn rows_of_all_lengths_in_waves() {
     rows_of_all_lengths(Settings::waves(1));
+}
+
+/// The largest logit and its first place, in rows of several trips with an end: wherever it is, with ties of
+/// both zeros, and in rows that cannot be used.
+#[test]
+fn the_first_largest_logit_of_long_rows() {
+    let vocab = 1300;
+    let places =
+        [&[0][..], &[31], &[511], &[512], &[700], &[1023], &[1024], &[1299], &[1100, 40], &[900, 901]];
+    let mut logits: Vec<f32> = Vec::new();
+    let mut row = |base: f32, entries: &[(usize, f32)]| {
+        let start = logits.len();
+        logits.extend((0..vocab).map(|v| base - (v % 97) as f32));
+        for &(v, value) in entries {
+            logits[start + v] = value;
+        }
+    };
+    for places in places {
+        row(-1.0, &places.iter().map(|&v| (v, 3.5)).collect::<Vec<_>>());
+    }
+    for (first, second) in [(-0.0, 0.0), (0.0, -0.0)] {
+        row(-1.0, &[(70, first), (600, second), (1200, 0.0)]);
+    }
+    for bad in [f32::NAN, f32::INFINITY] {
+        [5, 800, 1299].iter().for_each(|&v| row(-1.0, &[(v, bad)]));
+    }
+    row(f32::NEG_INFINITY, &[]);
+    row(f32::NEG_INFINITY, &[(1290, -2.0)]);
+    let rows = logits.len() / vocab;
+    for settings in [Settings::warps(1), Settings::waves(1)] {
+        let platform = Platform::new(HostDriver::new(settings.on_lanes()));
+        let gpu = platform.open(0).unwrap();
+        let mut tops = [vec![7; rows], vec![7; rows]];
+        let [a, b] = &mut tops;
+        let of = |top| VocabParallelTop {
+            rows: LogitRows { logits: In::new(&logits[..]), rows, vocab, live: Mask::all() },
+            vocab_start: 0,
+            top,
+        };
+        gpu.run(&of(Out::new(a))).unwrap();
+        lockstep_cpu::plain::run(&of(Out::new(b)), 0..rows);
+        assert_eq!(tops[0], tops[1]);
+        let found: Vec<u32> = tops[0].iter().map(|&top| unpacked(top).1).collect();
+        assert_eq!(found[..12], [0, 31, 511, 512, 700, 1023, 1024, 1299, 40, 900, 70, 70]);
+    }
 }
 
 /// The checks, whose cases are not in the corpus: the same report as the reference, for every position of a

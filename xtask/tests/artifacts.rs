@@ -41,10 +41,13 @@ fn the_rules_have_something_to_look_at() {
     let rows = resources::from_csv(&artifacts.resources).expect("a table");
     assert!(rows.iter().filter(|row| row.ptx_fused[0] > 0).count() >= 16);
     // An NVIDIA lane has four columns and an AMD lane two, hence half the multiply-adds from the same source;
-    // what is computed once per row occurs once in both.
+    // what is computed once per row occurs once in both. On NVIDIA a row of one array has a loop over four
+    // chunks at once beside that: 4 · 4 + 4 and one for the end, where AMD has 2 and one.
+    let one_array = ["logits_statistics", "logits_gradient", "vocab_parallel_sums", "otr_", "gating_"];
     for row in rows {
+        let most = if one_array.iter().any(|op| row.entry.starts_with(op)) { 7 } else { 2 };
         let ([ptx, of_ptx], [gfx942, of_gfx942]) = (row.ptx_fused, row.gfx942_fused);
-        assert!(gfx942 <= ptx && ptx <= 2 * gfx942, "{}: {ptx} and {gfx942}", row.entry);
+        assert!(gfx942 <= ptx && ptx <= most * gfx942, "{}: {ptx} and {gfx942}", row.entry);
         // Formulas have none in binary64; AMD has two for each quotient and root, whose result the remainder
         // settles.
         assert!(of_ptx == 0 && of_gfx942 % 2 == 0, "{}: {of_ptx} and {of_gfx942}", row.entry);
@@ -71,7 +74,8 @@ fn a_kernel_too_few_or_too_many_is_seen() {
 #[test]
 fn a_shuffle_beside_any_store_is_seen() {
     // A store is where lanes have diverged: either one lane writes, or each writes its own element. All lanes
-    // store together only in a loop over whole chunks, where each stores its four columns.
+    // store together only in loops over whole chunks, where each stores its four columns, of one chunk
+    // or of up to four at once.
     let text = committed().ptx;
     let shuffle = "	shfl.sync.bfly.b32 	%r1, %r1, 16, 31, -1;";
     let bad = planted(&text, shuffle, |line| line.contains("st.global"));
@@ -84,7 +88,7 @@ fn a_shuffle_beside_any_store_is_seen() {
         if line.contains(".entry ") {
             assert_eq!(together % 4, 0, "{entry}: {together} stores by all lanes");
             assert!(
-                together == 0 || (chunks && 4 * seen >= together),
+                together == 0 || (chunks && 20 * seen >= together),
                 "{entry}: {together} by all, {seen} seen"
             );
             (entry, chunks, seen, together) = (line, false, 0, 0);

@@ -288,7 +288,8 @@ impl<W: Wave, A: Arith> Team for GpuTeam<W, A> {
                 left -= at_once * chunk;
             }
         }
-        // A chunk is read while the one before is computed, unless that takes the registers of two blocks.
+        // A chunk is read while the one before is computed, where that does not cost more warps than it gains
+        // (docs/decisions/0032-first-gpu.md).
         let ahead = Self::AHEAD && (K <= 3 || M <= 1 || F::STAGES > 1);
         let mut read = Read::NONE;
         if ahead && left >= chunk {

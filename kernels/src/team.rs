@@ -438,7 +438,8 @@ impl<W: Wave, A: Arith> Team for GpuTeam<W, A> {
         let trip =
             self.combine(if largest == found { at } else { u32::MAX }, |a, b| if a < b { a } else { b });
         let mut first = u32::MAX;
-        let mut offset = trip + lane as u32;
+        // In a row with NaN no lane has the largest: there is no trip.
+        let mut offset = trip.wrapping_add(lane as u32);
         while trip < length && offset < length && offset - trip < TRIP {
             let here = values.at(span.start + offset as usize).widen() == found;
             first = if here & (offset < first) { offset } else { first };

@@ -7,6 +7,7 @@ import statistics
 import sys
 
 import torch
+from logits import eager, in_place, ours
 
 import lockstep.logits
 
@@ -14,23 +15,8 @@ ROWS, VOCAB = (int(word) for word in (*sys.argv[1:3], *("8192", "151936")[len(sy
 TYPES = [getattr(torch, name) for name in sys.argv[3:] or ("bfloat16", "float32", "float16")]
 
 
-def ours(logits, labels):
-    out = lockstep.logits.statistics(logits, labels, entropy=True)
-    return out.logp, out.entropy
-
-
 def ours_alone(logits, labels):
     return lockstep.logits.statistics(logits, labels).logp, None
-
-
-def in_place(logits, labels):
-    out = lockstep.logits.statistics(logits, labels, entropy=True, inplace_backward=True)
-    return out.logp, out.entropy
-
-
-def eager(logits, labels):
-    logp = torch.log_softmax(logits.float(), -1)
-    return logp.gather(1, labels[:, None])[:, 0], -(logp.exp() * logp).sum(-1)
 
 
 def peers():

@@ -10,9 +10,6 @@ import torch
 
 import lockstep.logits
 
-THREADS, ROWS, VOCAB = (int(word) for word in (*sys.argv[1:], *("2", "64", "151936")[len(sys.argv) - 1 :]))
-torch.set_num_threads(THREADS)
-
 
 def ours(values, labels):
     out = lockstep.logits.statistics(values, labels, entropy=True)
@@ -40,11 +37,13 @@ def step(function, values, labels):
 
 
 def main():
+    threads, rows, vocab = (int(word) for word in (*sys.argv[1:], *("2", "64", "151936")[len(sys.argv) - 1 :]))
+    torch.set_num_threads(threads)
     functions = {"lockstep": ours, "eager": eager, "compile": torch.compile(eager, dynamic=False)}
-    labels = torch.randint(VOCAB, (ROWS,))
+    labels = torch.randint(vocab, (rows,))
     for dtype in (torch.float32, torch.bfloat16, torch.float16):
         torch.manual_seed(0)
-        values = (3 * torch.randn(ROWS, VOCAB)).to(dtype)
+        values = (3 * torch.randn(rows, vocab)).to(dtype)
         times = {name: [float("inf")] * 2 for name in functions}
         for turn in range(12):
             for name, function in functions.items():
@@ -55,8 +54,9 @@ def main():
         took = [step(in_place, values.clone(), labels) for _ in range(4)]
         times["in place"] = [min(pair) for pair in zip(*took)]
         for name, (forward, backward) in times.items():
-            per = 1e9 / (ROWS * VOCAB)
+            per = 1e9 / (rows * vocab)
             print(f"{dtype!s:15} {name:9} forward {forward * per:6.2f}, backward {backward * per:6.2f} ns a logit")
 
 
-main()
+if __name__ == "__main__":
+    main()

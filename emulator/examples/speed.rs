@@ -6,7 +6,7 @@
 #[path = "../tests/ptx/device.rs"]
 mod device;
 
-use device::Launch;
+use device::{Launch, PTX};
 use lockstep_core::aggregate::{Aggregate, PerRow, RowScan, Weight, WeightFrom};
 use lockstep_core::gate::PpoClip;
 use lockstep_core::op::Kernel;
@@ -21,7 +21,7 @@ use std::time::Instant;
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let start = Instant::now();
-    let module = Module::parse(lockstep_kernels::artifacts::PTX)?;
+    let module = Module::parse(PTX)?;
     let entries = module.entries().len();
     println!("{entries} entry points read in {:.2} s", start.elapsed().as_secs_f64());
 

@@ -18,6 +18,8 @@ pub struct Counts {
     pub bytes_requested: u64,
     /// Bytes moved if memory moves in whole sectors of 32, 64 and 128 bytes, for each request separately.
     pub bytes_moved: [u64; SECTORS.len()],
+    /// The most instructions of one team.
+    pub longest: u64,
 }
 
 impl Counts {
@@ -54,6 +56,7 @@ impl AddAssign for Counts {
         for (mine, theirs) in self.bytes_moved.iter_mut().zip(other.bytes_moved) {
             *mine += theirs;
         }
+        self.longest = self.longest.max(other.longest);
     }
 }
 
@@ -84,6 +87,13 @@ mod tests {
         counts.request((0..32).map(|lane| (0x1000 + lane * 4, 4)));
         assert_eq!((counts.bytes_requested, counts.bytes_moved), (128, [128, 128, 128]));
         assert_eq!(counts.efficiency(0), 1.0);
+    }
+
+    #[test]
+    fn the_longest_of_two_launches_is_that_of_one() {
+        let mut counts = Counts { instructions: 9, longest: 5, ..Counts::default() };
+        counts += Counts { instructions: 8, longest: 7, ..Counts::default() };
+        assert_eq!((counts.instructions, counts.longest), (17, 7));
     }
 
     #[test]

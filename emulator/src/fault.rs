@@ -130,6 +130,14 @@ pub enum FaultKind {
         /// What the instruction requires.
         why: String,
     },
+    /// A barrier of the block to which one of its teams does not come.
+    #[error("team {team} of the block does not take part: {why}")]
+    Barrier {
+        /// The missing team.
+        team: u32,
+        /// What it did instead.
+        why: String,
+    },
     /// A condition that must hold at the end of a program does not.
     #[error("at the end: {0}")]
     End(String),

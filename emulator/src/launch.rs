@@ -1,4 +1,4 @@
-//! Grids: teams of a program, run one after the other.
+//! Grids: teams of a program, run in turn.
 
 use crate::counts::Counts;
 use crate::fault::Fault;
@@ -35,8 +35,10 @@ pub trait Program: Send + Sync {
     fn parameters(&self, entry: &str) -> Option<Vec<Parameter>>;
 
     /// Runs the grid. `params` is the buffer of explicit parameters, each at its offset; the program itself
-    /// supplies the rest (hidden arguments, special registers). Teams run one after the other, in order; each
-    /// begins with `memory.team(...)`, so that races are detected.
+    /// supplies the rest (hidden arguments, special registers). Blocks run one after the other, in order, and
+    /// so do the teams of a block, each to its end or to the next barrier of the block. Each of these turns
+    /// begins with `memory.team(...)`, so that races are detected; where there are barriers or shared memory,
+    /// a block begins with `memory.block(...)`, and `memory.barrier(...)` follows when all have met.
     fn launch(
         &self,
         entry: &str,

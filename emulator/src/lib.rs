@@ -3,8 +3,9 @@
 //!
 //! ```text
 //! ptx, gfx942      interpreters: a module is parsed or decoded once, a team (warp or wave) runs step by step
-//! memory           allocations; every access is in bounds, aligned, of written bytes, and free of races
-//! launch           a grid of teams, one after the other: a `Program` runs a `Team`
+//! memory           allocations, and what a block shares; every access is in bounds, aligned, of written
+//!                  bytes, and free of races
+//! launch           a grid of teams, run in turn by a `Program`
 //! fault            what went wrong and where: kernel, team, lane, instruction, address
 //! runtime          devices, streams, modules: the basis of the emulated driver libraries
 //! counts           instructions, lane-instructions and memory transactions of a launch

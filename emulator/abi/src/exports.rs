@@ -14,7 +14,8 @@ pub enum Words {
     /// What a program did that works only by luck, one item per line.
     Complaints,
     /// One line for each entry point that ran: name, launches, instructions, lane-instructions, requests,
-    /// bytes requested, bytes moved in sectors of 32, 64 and 128 bytes, separated by spaces.
+    /// bytes requested, bytes moved in sectors of 32, 64 and 128 bytes, and the most instructions of one
+    /// team in one launch, separated by spaces.
     Counts,
     /// The last calls, one per line: the vendor's function, and for a launch also the entry point, the grid
     /// and a hash of its parameters.
@@ -29,7 +30,7 @@ fn words(machine: &Machine, which: Words) -> String {
         Words::Counts => machine.counts().iter().fold(String::new(), |mut text, (entry, (launches, c))| {
             let [a, b, d] = c.bytes_moved;
             let (i, l, r, q) = (c.instructions, c.lane_instructions, c.requests, c.bytes_requested);
-            _ = writeln!(text, "{entry} {launches} {i} {l} {r} {q} {a} {b} {d}");
+            _ = writeln!(text, "{entry} {launches} {i} {l} {r} {q} {a} {b} {d} {}", c.longest);
             text
         }),
     }

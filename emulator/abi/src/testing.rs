@@ -103,6 +103,8 @@ pub struct Ran {
     /// Launches, instructions, lane-instructions, requests, bytes requested, bytes moved in sectors of 32, 64
     /// and 128.
     pub counts: [u64; 8],
+    /// The most instructions of one team (warp, wave) in one launch.
+    pub longest: u64,
 }
 
 /// The library's functions for tests.
@@ -207,10 +209,11 @@ impl Controls {
             let mut words = line.split(' ');
             let entry = words.next().unwrap_or_default().to_owned();
             let mut counts = [0; 8];
-            for (count, word) in counts.iter_mut().zip(words) {
+            for (count, word) in counts.iter_mut().zip(&mut words) {
                 *count = word.parse().unwrap_or(0);
             }
-            Ran { entry, counts }
+            let longest = words.next().and_then(|word| word.parse().ok()).unwrap_or(0);
+            Ran { entry, counts, longest }
         };
         text.lines().map(line).collect()
     }

@@ -93,7 +93,7 @@ api! {
         extra: *mut *mut c_void,
     ) |machine| {
         let device = current::device(machine)?;
-        // No kernel here uses shared memory or prepacked parameters.
+        // No kernel here has shared memory beyond what it declares, or prepacked parameters.
         if shared != 0 || !extra.is_null() {
             return Err(VENDOR.codes.value);
         }

@@ -22,7 +22,7 @@ pub(super) struct Block {
 }
 
 impl Block {
-    fn new(len: usize) -> Block {
+    pub(super) fn new(len: usize) -> Block {
         // Not zeros: code that relies on zeros must not work by chance when the check for written bytes is
         // off.
         Block { bytes: vec![0xa5; len], written: vec![false; len], races: Races::new(len) }

@@ -8,13 +8,19 @@
 
 mod allocation;
 mod races;
+mod shared;
 mod trace;
+mod view;
 
+pub use shared::{SHARED_BASE, SHARED_BYTES};
 pub use trace::LastStore;
+pub use view::{Space, View, clash};
 
 use crate::fault::{Access, FaultKind, Instruction};
 use allocation::Allocation;
-use races::Who;
+use races::Phases;
+use shared::Shared;
+use std::ops::Range;
 use trace::Trace;
 
 /// Bits of an address that count within one allocation.
@@ -46,9 +52,8 @@ pub struct Memory {
     free: Vec<usize>,
     limit: u64,
     used: u64,
-    /// Identifies the running team, in numbers that are never reused: a launch takes one per team.
-    epoch: u64,
-    team: u64,
+    phases: Phases,
+    shared: Shared,
     trace: Option<Trace>,
     /// Stores until one is corrupted; 0 for none.
     until_flip: u64,
@@ -70,8 +75,8 @@ impl Memory {
             free: Vec::new(),
             limit,
             used: 0,
-            epoch: 1,
-            team: 0,
+            phases: Phases::default(),
+            shared: Shared::default(),
             trace: None,
             until_flip: 0,
         }
@@ -157,8 +162,24 @@ impl Memory {
 
     /// Begins a launch of this many teams: earlier accesses are no races.
     pub fn launch(&mut self, teams: u64) {
-        self.epoch += self.team.max(1);
-        self.team = teams;
+        self.phases.launch(teams);
+    }
+
+    /// Declares the shared memory of each block of the launch: the addresses of its variables, in order.
+    pub fn share(&mut self, variables: &[Range<u32>]) {
+        self.shared = Shared::new(variables);
+    }
+
+    /// Begins a block whose teams share memory or meet at barriers: `teams` teams, of which `first` is the
+    /// first. Its shared memory is unwritten.
+    pub fn block(&mut self, first: u64, teams: u64) {
+        self.phases.block(first, teams);
+        self.shared.forget();
+    }
+
+    /// All teams of that block have met: what they did so far is no race with what they do from now on.
+    pub fn barrier(&mut self, first: u64, teams: u64) {
+        self.phases.barrier(first, teams);
     }
 
     /// Records from now on which instruction and lane stored each byte ([`Memory::last_store`]). Costs time
@@ -184,10 +205,10 @@ impl Memory {
         }
     }
 
-    /// Returns the view for loads and stores by a team of the launch, from 0.
+    /// Returns the view of global memory of a team of the launch, from 0, for loads and stores.
     pub fn team(&mut self, team: u64) -> View<'_> {
-        let who = Who { epoch: self.epoch, team };
-        View { memory: self, who }
+        let who = self.phases.who(team);
+        View { memory: self, who, space: Space::Global }
     }
 
     /// Copies from the host (`cuMemcpyHtoD`).
@@ -302,105 +323,6 @@ impl Memory {
             _ => "in no allocation".to_owned(),
         };
         FaultKind::OutOfBounds { access, address, size: u32::try_from(bytes).unwrap_or(u32::MAX), nearest }
-    }
-}
-
-/// Memory as one team of a launch sees it.
-#[derive(Debug)]
-pub struct View<'m> {
-    memory: &'m mut Memory,
-    who: Who,
-}
-
-impl View<'_> {
-    /// Loads `N` bytes (1, 2, 4, 8 or 16), in memory order.
-    #[inline]
-    pub fn load<const N: usize>(&mut self, address: u64) -> Result<[u8; N], FaultKind> {
-        aligned(Access::Load, address, N)?;
-        let who = self.who;
-        let (allocation, offset) = self.memory.range(Access::Load, address, N as u64)?;
-        // Aligned, so within one page.
-        let (block, at) = allocation.block(offset);
-        let range = at..at + N;
-        if let Some(byte) = block.written[range.clone()].iter().position(|written| !written) {
-            return Err(FaultKind::Unwritten { address, size: N as u32, byte: byte as u32 });
-        }
-        if let Some((other, did)) = block.races.read(range.clone(), who) {
-            return Err(race(Access::Load, address, N, other, did));
-        }
-        let mut value = [0; N];
-        value.copy_from_slice(&block.bytes[range]);
-        Ok(value)
-    }
-
-    /// Stores `N` bytes (1, 2, 4, 8 or 16).
-    #[inline]
-    pub fn store<const N: usize>(&mut self, address: u64, mut value: [u8; N]) -> Result<(), FaultKind> {
-        aligned(Access::Store, address, N)?;
-        if self.memory.until_flip > 0 {
-            self.memory.until_flip -= 1;
-            value[0] ^= u8::from(self.memory.until_flip == 0);
-        }
-        let who = self.who;
-        let (allocation, offset) = self.memory.range(Access::Store, address, N as u64)?;
-        let (block, at) = allocation.block(offset);
-        let range = at..at + N;
-        if let Some((other, did)) = block.races.write(range.clone(), who) {
-            return Err(race(Access::Store, address, N, other, did));
-        }
-        block.written[range.clone()].fill(true);
-        block.bytes[range].copy_from_slice(&value);
-        Ok(())
-    }
-
-    /// Returns whether stores are traced.
-    #[inline]
-    pub fn traced(&self) -> bool {
-        self.memory.trace.is_some()
-    }
-
-    /// Records that a lane stored with instruction number `at`, if stores are traced.
-    pub fn note(&mut self, address: u64, size: u32, lane: u32, at: u32) {
-        if let Some(trace) = &mut self.memory.trace {
-            trace.note(address, size, self.who.team, lane, at);
-        }
-    }
-}
-
-/// Checks that two lanes that store to one address in one instruction store the same. `stores` holds `(lane,
-/// address, bytes)`.
-pub fn clash(stores: &[(u32, u64, [u8; 16])], size: u32) -> Result<(), (u32, FaultKind)> {
-    let increasing = stores.windows(2).all(|pair| pair[0].1 + u64::from(size) <= pair[1].1);
-    if increasing {
-        return Ok(());
-    }
-    for (at, (lane, address, value)) in stores.iter().enumerate() {
-        for (other, theirs, bytes) in &stores[..at] {
-            let overlap = *address < theirs + u64::from(size) && *theirs < address + u64::from(size);
-            if overlap && (address != theirs || value[..size as usize] != bytes[..size as usize]) {
-                return Err((*lane, FaultKind::Clash { address: *address, size, other: *other }));
-            }
-        }
-    }
-    Ok(())
-}
-
-fn aligned(access: Access, address: u64, size: usize) -> Result<(), FaultKind> {
-    if address.is_multiple_of(size as u64) {
-        Ok(())
-    } else {
-        Err(FaultKind::Misaligned { access, address, size: size as u32 })
-    }
-}
-
-#[cold]
-fn race(access: Access, address: u64, size: usize, other: u64, did: &'static str) -> FaultKind {
-    FaultKind::Race {
-        access,
-        address,
-        size: size as u32,
-        other: u32::try_from(other).unwrap_or(u32::MAX),
-        did,
     }
 }
 

@@ -66,6 +66,55 @@ fn teams_race_within_a_launch_only() {
 }
 
 #[test]
+fn teams_race_within_a_phase_and_with_other_blocks() {
+    let (mut memory, a) = memory();
+    memory.fill(a, 0, 64).unwrap();
+    let race = |result: Result<(), FaultKind>| match result {
+        Err(FaultKind::Race { other, did, .. }) => Some((other, did)),
+        other => other.map(|()| None).unwrap(),
+    };
+    let read = |memory: &mut Memory, team, at| race(memory.team(team).load::<4>(a + at).map(|_| ()));
+    let write = |memory: &mut Memory, team, at| race(memory.team(team).store(a + at, [1; 4]));
+    memory.launch(6);
+    // Block 0: teams 0 and 1.
+    memory.block(0, 2);
+    assert_eq!(write(&mut memory, 0, 0), None);
+    assert_eq!(read(&mut memory, 0, 4), None);
+    assert_eq!(read(&mut memory, 1, 4), None);
+    assert_eq!(read(&mut memory, 1, 8), None);
+    assert_eq!(read(&mut memory, 1, 0), Some((0, "wrote")));
+    assert_eq!((write(&mut memory, 0, 4), write(&mut memory, 1, 4)), (Some((1, "read")), Some((0, "read"))));
+    memory.barrier(0, 2);
+    assert_eq!((read(&mut memory, 1, 0), write(&mut memory, 1, 4)), (None, None));
+    // The first reader since the barrier counts, not the one before it.
+    assert_eq!(read(&mut memory, 0, 8), None);
+    assert_eq!(write(&mut memory, 1, 8), Some((0, "read")));
+    assert_eq!((read(&mut memory, 1, 12), read(&mut memory, 0, 12)), (None, None));
+    memory.barrier(0, 2);
+    assert_eq!((write(&mut memory, 0, 0), read(&mut memory, 1, 0)), (None, Some((0, "wrote"))));
+    // The first reader of two since the barrier also knows of the second.
+    assert_eq!((read(&mut memory, 1, 12), read(&mut memory, 0, 12)), (None, None));
+    assert_eq!(
+        (write(&mut memory, 1, 12), write(&mut memory, 0, 12)),
+        (Some((0, "read")), Some((1, "read")))
+    );
+    // Block 1: no barrier orders it after block 0.
+    memory.block(2, 2);
+    memory.barrier(2, 2);
+    assert_eq!((read(&mut memory, 2, 0), write(&mut memory, 3, 0)), (Some((0, "wrote")), Some((0, "wrote"))));
+    assert_eq!((read(&mut memory, 3, 4), write(&mut memory, 2, 8)), (Some((1, "wrote")), Some((0, "read"))));
+    // It reads what block 0 read, and still knows that after a barrier.
+    assert_eq!((read(&mut memory, 2, 8), read(&mut memory, 2, 16)), (None, None));
+    memory.barrier(2, 2);
+    assert_eq!((write(&mut memory, 2, 8), write(&mut memory, 3, 8)), (Some((0, "read")), Some((0, "read"))));
+    memory.block(4, 2);
+    assert_eq!((write(&mut memory, 5, 16), read(&mut memory, 4, 4)), (Some((2, "read")), Some((1, "wrote"))));
+    memory.launch(1);
+    assert_eq!((write(&mut memory, 0, 0), write(&mut memory, 0, 8)), (None, None));
+    assert_eq!((write(&mut memory, 0, 12), write(&mut memory, 0, 16)), (None, None));
+}
+
+#[test]
 fn lanes_clash_when_they_store_different_bytes() {
     let store = |lane, address, byte| (lane, address, [byte; 16]);
     assert!(clash(&[store(0, 0, 1), store(1, 4, 2)], 4).is_ok());

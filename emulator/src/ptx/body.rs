@@ -4,8 +4,8 @@ use super::entry::{Entry, Span};
 use super::error::ParseError;
 use super::lex::{Kind, Token};
 use super::lower;
-use super::parse::{Parser, wrong};
-use super::scope::{Register, Scope};
+use super::parse::{self, Parser, wrong};
+use super::scope::{Named, Register, Scope};
 use super::types::Ty;
 use std::collections::HashMap;
 
@@ -25,6 +25,8 @@ pub(crate) enum Operand<'t> {
     /// `d|p`.
     Two(Register, Register),
     Number(Number),
+    /// The address of a shared variable.
+    Shared(u32),
     /// A label or parameter.
     Name(Token<'t>),
     /// `[base + offset]`.
@@ -72,6 +74,7 @@ pub(crate) fn read(p: &mut Parser<'_>, entry: &mut Entry) -> Result<(), ParseErr
     }
     (entry.registers, entry.predicates) = (scope.registers, scope.predicates);
     entry.names = std::mem::take(&mut scope.names);
+    entry.shared = std::mem::take(&mut scope.shared);
     lower::entry(&body, entry)
 }
 
@@ -84,8 +87,11 @@ fn statement<'t>(p: &mut Parser<'t>, body: &mut Body<'t>, scope: &mut Scope<'t>)
     if p.took("@") {
         let negated = p.took("!");
         let name = p.word("a predicate")?;
-        let register = scope.find(name)?.filter(|register| register.ty == Ty::PREDICATE);
-        guard = Some((register.ok_or_else(|| wrong(name, "is no predicate"))?, negated));
+        let register = scope.register(name, "is no predicate")?;
+        if register.ty != Ty::PREDICATE {
+            return Err(wrong(name, "is no predicate"));
+        }
+        guard = Some((register, negated));
     }
     let opcode = p.word("an instruction")?;
     if guard.is_none() {
@@ -130,7 +136,8 @@ fn label<'t>(p: &mut Parser<'t>, body: &mut Body<'t>, name: Token<'t>) -> Result
     }
 }
 
-/// Reads `.reg .b32 %r<9>, tmp;` and declarations that do not affect results.
+/// Reads `.reg .b32 %r<9>, tmp;`, `.shared .align 16 .b8 name[64];`, and declarations that do not affect
+/// results.
 fn declaration<'t>(
     p: &mut Parser<'t>,
     scope: &mut Scope<'t>,
@@ -154,6 +161,10 @@ fn declaration<'t>(
                 }
             }
         }
+        ".shared" => {
+            let variable = parse::variable(p)?;
+            scope.share(variable.name, variable.bytes, variable.align)?;
+        }
         ".pragma" => {
             let text = p.take();
             // It tells the assembler not to unroll a loop.
@@ -169,8 +180,8 @@ fn declaration<'t>(
 fn operand<'t>(p: &mut Parser<'t>, scope: &Scope<'t>) -> Result<Operand<'t>, ParseError> {
     if p.took("[") {
         let base = simple(p, scope)?;
-        if !matches!(base, Operand::Register(_) | Operand::Name(_)) {
-            return Err(p.wrong("expected a register or a parameter as an address"));
+        if !matches!(base, Operand::Register(_) | Operand::Shared(_) | Operand::Name(_)) {
+            return Err(p.wrong("expected a register, a variable or a parameter as an address"));
         }
         let mut offset = 0;
         if p.took("+") || p.token.text == "-" {
@@ -201,16 +212,17 @@ fn simple<'t>(p: &mut Parser<'t>, scope: &Scope<'t>) -> Result<Operand<'t>, Pars
     if name.text == "_" {
         return Ok(Operand::Sink);
     }
-    let Some(register) = scope.find(name)? else {
-        return match name.text.starts_with('%') {
-            true => Err(wrong(name, "is a register that nothing declares")),
-            false => Ok(Operand::Name(name)),
-        };
+    let register = match scope.find(name)? {
+        Some(Named::Register(register)) => register,
+        Some(Named::Shared(address)) => return Ok(Operand::Shared(address)),
+        None if name.text.starts_with('%') => {
+            return Err(wrong(name, "is a register that nothing declares"));
+        }
+        None => return Ok(Operand::Name(name)),
     };
     if p.took("|") {
         let second = p.word("a predicate")?;
-        let found = scope.find(second)?.ok_or_else(|| wrong(second, "is no register"))?;
-        return Ok(Operand::Two(register, found));
+        return Ok(Operand::Two(register, scope.register(second, "is no register")?));
     }
     Ok(Operand::Register(register))
 }

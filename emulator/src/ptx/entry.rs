@@ -3,6 +3,7 @@
 use super::op::Step;
 use crate::fault::Instruction;
 use crate::launch::Parameter;
+use std::ops::Range;
 
 /// Special registers, in the order of their slots, which precede all others.
 pub(crate) const SPECIAL: [&str; 18] = [
@@ -37,6 +38,10 @@ pub(crate) struct Entry {
     /// Threads per block that it requires (`.reqntid`), and the maximum (`.maxntid`).
     pub(crate) required: Option<[u32; 3]>,
     pub(crate) most: Option<[u32; 3]>,
+    /// Addresses of the variables in shared memory, increasing.
+    pub(crate) shared: Vec<Range<u32>>,
+    /// Whether the warps of a block wait for each other.
+    pub(crate) barrier: bool,
     pub(crate) steps: Vec<Step>,
     /// Position of each step in the text.
     pub(crate) places: Vec<Span>,

@@ -5,9 +5,9 @@
 //! scope, lower         names to slots, statements to steps; an unimplemented instruction is a faulting step
 //! run/registers        values and written lanes of each slot
 //! run/compute          int, float, convert: what an instruction computes, by the PTX ISA
-//! run/memory           loads and stores, checked by `Memory`
+//! run/memory           loads and stores of global and shared memory, checked by `Memory`
 //! run/exchange         shuffles and votes
-//! run/flow, launch     divergence and reconvergence of lanes, warps, blocks
+//! run/flow, launch     divergence and reconvergence of lanes; warps, barriers, blocks
 //! ```
 
 mod body;

@@ -2,6 +2,7 @@
 //! operands. Constants and special registers have slots too.
 
 use super::types::{FloatTy, IntTy};
+use crate::memory::Space;
 
 /// No slot, no guard.
 pub(crate) const NONE: u32 = u32::MAX;
@@ -61,8 +62,8 @@ pub(crate) enum Op {
     Convert(Convert),
     /// `bytes` of each of `count` values from the parameters at `extra`.
     LoadParam(Access),
-    LoadGlobal(Access),
-    StoreGlobal(Access),
+    Load(Space, Access),
+    Store(Space, Access),
     /// `list[extra ..]`: the member mask's slot, and that of the predicate or `NONE`.
     Shuffle(Shuffle),
     /// `b` is the member mask's slot, `a` a predicate.
@@ -71,6 +72,8 @@ pub(crate) enum Op {
     Reduce(Int2, IntTy),
     /// `b` is the member mask's slot: its lanes reconverge.
     Meet,
+    /// All warps of the block wait for each other; `extra` is the number of threads that it names, or 0.
+    Barrier,
     /// Branches to `extra`. `true`: the text says that all lanes agree.
     Branch(bool),
     /// Branches to the entry of table `extra` selected by `a`.

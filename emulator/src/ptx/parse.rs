@@ -11,6 +11,9 @@ use crate::launch::Parameter;
 /// parameter).
 const MAX_PARAM_BYTES: u32 = 32764;
 
+/// Maximum number of bytes of an array: more than any space takes.
+const MAX_ARRAY: u32 = 1 << 24;
+
 /// Reads tokens, with one token of lookahead.
 #[derive(Debug)]
 pub(crate) struct Parser<'t> {
@@ -186,10 +189,24 @@ fn three(p: &mut Parser<'_>) -> Result<[u32; 3], ParseError> {
 /// Reads `.param .align 8 .b8 name[16]` or `.param .u64 .ptr .global .align 1 name`.
 fn param(p: &mut Parser<'_>, at: u32) -> Result<Param, ParseError> {
     p.expect(".param")?;
+    let Variable { name, bytes, align } = variable(p)?;
+    let offset = at.next_multiple_of(align);
+    Ok(Param { name: name.text.to_owned(), place: Parameter { offset, size: bytes } })
+}
+
+/// A variable of a state space.
+pub(crate) struct Variable<'t> {
+    pub(crate) name: Token<'t>,
+    pub(crate) bytes: u32,
+    pub(crate) align: u32,
+}
+
+/// Reads `.align 8 .b8 name[16]` and the like.
+pub(crate) fn variable<'t>(p: &mut Parser<'t>) -> Result<Variable<'t>, ParseError> {
     let mut align = p.took(".align").then(|| alignment(p)).transpose()?;
     let name = p.word("a type")?;
     let ty = name.text.strip_prefix('.').and_then(Ty::parse).filter(|ty| *ty != Ty::PREDICATE);
-    let ty = ty.ok_or_else(|| wrong(name, "expected a type of a parameter"))?;
+    let ty = ty.ok_or_else(|| wrong(name, "expected a type of a variable"))?;
     if p.took(".ptr") {
         // What it points to: ignored, because the emulator checks each access.
         p.took(".global");
@@ -204,12 +221,11 @@ fn param(p: &mut Parser<'_>, at: u32) -> Result<Param, ParseError> {
     if p.took("[") {
         let token = p.token;
         let count = p.count("a number of elements")?;
-        let bytes = size.checked_mul(count).filter(|bytes| (1..=MAX_PARAM_BYTES).contains(bytes));
+        let bytes = size.checked_mul(count).filter(|bytes| (1..=MAX_ARRAY).contains(bytes));
         size = bytes.ok_or_else(|| wrong(token, "expected the length of an array"))?;
         p.expect("]")?;
     }
-    let offset = at.next_multiple_of(align.unwrap_or(1).max(ty.bytes()));
-    Ok(Param { name: name.text.to_owned(), place: Parameter { offset, size } })
+    Ok(Variable { name, bytes: size, align: align.unwrap_or(1).max(ty.bytes()) })
 }
 
 fn alignment(p: &mut Parser<'_>) -> Result<u32, ParseError> {

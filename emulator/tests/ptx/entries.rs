@@ -1,7 +1,7 @@
 //! Shipped entry points, on values whose results are known by hand. (The emulated driver library runs all of
 //! them against the reference's bits.)
 
-use super::device::Launch;
+use super::device::{Launch, PTX};
 use lockstep_core::advantage::{Baseline, GroupAdvantage, Scale, Singleton};
 use lockstep_core::aggregate::{Aggregate, PerRow, RowScan, Weight, WeightFrom};
 use lockstep_core::gate::PpoClip;
@@ -15,7 +15,6 @@ use lockstep_emulator::counts::Counts;
 use lockstep_emulator::fault::Fault;
 use lockstep_emulator::memory::Memory;
 use lockstep_emulator::ptx::Module;
-use lockstep_kernels::artifacts::PTX;
 use std::sync::LazyLock;
 
 static MODULE: LazyLock<Module> = LazyLock::new(|| Module::parse(PTX).expect("the shipped PTX"));

@@ -1,7 +1,7 @@
 //! Faults planted into a shipped entry point, one at each possible place: those that execute are caught, by a
 //! fault or by bits.
 
-use super::device::Launch;
+use super::device::{Launch, PTX};
 use lockstep_core::aggregate::{PerRow, Weight, WeightFrom};
 use lockstep_core::gate::PpoClip;
 use lockstep_core::policy_loss::{LossOut, PolicyLoss};
@@ -10,7 +10,6 @@ use lockstep_core::ratio::{Guard, RatioGranularity};
 use lockstep_emulator::fault::{Fault, FaultKind};
 use lockstep_emulator::memory::Memory;
 use lockstep_emulator::ptx::Module;
-use lockstep_kernels::artifacts::PTX;
 use std::cell::Cell;
 
 const ENTRY: &str = "policy_loss_ppo_loss";

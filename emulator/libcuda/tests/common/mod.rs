@@ -58,6 +58,8 @@ pub(crate) fn a_clean_session<D: Driver>(backend: &Backend<D>, controls: &Contro
     let scans = counts.iter().find(|ran| ran.entry == "row_scan").expect("it ran");
     assert_eq!(scans.counts[0], 2, "a staged run and a launch");
     assert!(scans.counts[1] > 0, "no instruction was counted");
+    // One warp takes part in one of the launches.
+    assert!((1..scans.counts[1]).contains(&scans.longest), "{scans:?}");
     assert_eq!(controls.fault(), "");
     let report = (backend.devices)();
     assert!(report.usable());

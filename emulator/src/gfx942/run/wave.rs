@@ -38,6 +38,7 @@ pub(super) fn run(
     };
     world.counts.instructions += instructions;
     world.counts.lane_instructions += lanes;
+    world.counts.longest = world.counts.longest.max(instructions);
     ended
 }
 

@@ -1,7 +1,7 @@
 //! Moves, arithmetic, logic and comparisons. A modifier must match exactly one pattern; otherwise the
 //! instruction is not implemented.
 
-use super::super::body::Operand;
+use super::super::body::{Number, Operand};
 use super::super::error::ParseError;
 use super::super::op::{Carry, Compare, Float1, Float2, Int1, Int2, Int3, Logic, Op, Step};
 use super::super::types::{FloatTy, IntTy, Kind, Ty};
@@ -48,7 +48,14 @@ fn moved(o: &mut Operands<'_, '_, '_>, ty: Ty) -> Found {
         let (a, b) = (o.source_slot(low, half)?, o.source_slot(high, half)?);
         return Ok(Some(Step { d, a, b, ..step(Op::Pack(half.bits)) }));
     }
-    Ok(Some(Step { d, a: o.source(ty)?, ..step(Op::Copy) }))
+    let a = match o.peek() {
+        Some(Operand::Shared(address)) if ty.kind != Kind::Float && ty.bits >= 32 => {
+            o.next()?;
+            o.constant(Number::Int((*address).into()), ty)?
+        }
+        _ => o.source(ty)?,
+    };
+    Ok(Some(Step { d, a, ..step(Op::Copy) }))
 }
 
 fn logic(o: &mut Operands<'_, '_, '_>, base: &str) -> Found {

@@ -1,6 +1,6 @@
 //! Jumps, ends, and exchanges between lanes.
 
-use super::super::body::Operand;
+use super::super::body::{Number, Operand};
 use super::super::error::ParseError;
 use super::super::lex::Token;
 use super::super::op::{Int2, Op, Shuffle, Step, Vote};
@@ -56,6 +56,21 @@ pub(super) fn lower(o: &mut Operands<'_, '_, '_>, base: &str, parts: &[&str]) ->
             Ok(Some(Step { d, a, b: o.source(Ty::B32)?, ..step(Op::Reduce(op, int)) }))
         }
         ("bar", ["warp", "sync"]) => Ok(Some(Step { b: o.source(Ty::B32)?, ..step(Op::Meet) })),
+        ("bar", ["sync"] | ["cta", "sync"])
+        | ("barrier", ["sync"] | ["sync", "aligned"] | ["cta", "sync"] | ["cta", "sync", "aligned"]) => {
+            // Other barriers than 0, and numbers in registers, are not implemented.
+            let Operand::Number(Number::Int(0)) = o.next()? else { return Ok(None) };
+            let extra = match o.peek() {
+                None => 0,
+                Some(Operand::Number(Number::Int(threads))) if (1..=1024).contains(threads) => {
+                    o.next()?;
+                    *threads as i64
+                }
+                Some(_) => return Ok(None),
+            };
+            o.lower.entry.barrier = true;
+            Ok(Some(Step { extra, ..step(Op::Barrier) }))
+        }
         ("vote", ["sync", mode, ty]) => {
             let (mode, to) = match (*mode, *ty) {
                 ("all", "pred") => (Vote::All, Ty::PREDICATE),

@@ -1,11 +1,12 @@
 //! ld, st, cvta.
 
-use super::super::body::Operand;
+use super::super::body::{Number, Operand};
 use super::super::error::ParseError;
 use super::super::op::{Access, Op, Step};
 use super::super::types::{Kind, Ty};
 use super::operands::Operands;
 use super::step;
+use crate::memory::Space;
 
 type Found = Result<Option<Step>, ParseError>;
 
@@ -20,7 +21,10 @@ pub(super) fn lower(o: &mut Operands<'_, '_, '_>, base: &str, parts: &[&str]) ->
         };
     }
     let load = base == "ld";
-    let [space @ ("global" | "param"), modifiers @ .., ty] = parts else { return Ok(None) };
+    // Warps take turns at barriers alone, so every access is as good as a volatile one.
+    let parts =
+        parts.strip_prefix(&["volatile"]).filter(|rest| rest.first() == Some(&"shared")).unwrap_or(parts);
+    let [space @ ("global" | "shared" | "param"), modifiers @ .., ty] = parts else { return Ok(None) };
     let Some(ty) = Ty::parse(ty).filter(|ty| *ty != Ty::PREDICATE) else { return Ok(None) };
     // Cache hints do not change results.
     let mut rest = modifiers;
@@ -47,10 +51,19 @@ pub(super) fn lower(o: &mut Operands<'_, '_, '_>, base: &str, parts: &[&str]) ->
         return Ok(None);
     }
     let access = Access { bytes: ty.bytes() as u8, count, sign_to: 0 };
-    if load { loaded(o, *space == "param", access, ty) } else { stored(o, access, ty) }
+    let space = match *space {
+        "global" => Some(Space::Global),
+        "shared" => Some(Space::Shared),
+        _ => None,
+    };
+    match space {
+        Some(space) if !load => stored(o, space, access, ty),
+        _ => loaded(o, space, access, ty),
+    }
 }
 
-fn loaded(o: &mut Operands<'_, '_, '_>, param: bool, access: Access, ty: Ty) -> Found {
+/// A load; from a parameter if there is no space.
+fn loaded(o: &mut Operands<'_, '_, '_>, space: Option<Space>, access: Access, ty: Ty) -> Found {
     let targets = values(o, access.count)?;
     let (mut slots, mut widths) = (Vec::new(), Vec::new());
     for target in targets {
@@ -68,9 +81,9 @@ fn loaded(o: &mut Operands<'_, '_, '_>, param: bool, access: Access, ty: Ty) -> 
     }
     let access = Access { sign_to, ..access };
     let d = if access.count == 1 { slots[0] } else { o.list(&slots) };
-    if !param {
-        let (a, extra) = address(o)?;
-        return Ok(Some(Step { d, a, extra, ..step(Op::LoadGlobal(access)) }));
+    if let Some(space) = space {
+        let (a, extra) = address(o, space)?;
+        return Ok(Some(Step { d, a, extra, ..step(Op::Load(space, access)) }));
     }
     let Operand::Address(base, offset) = o.next()? else {
         return Err(o.wrong("expected the address of a parameter"));
@@ -87,8 +100,8 @@ fn loaded(o: &mut Operands<'_, '_, '_>, param: bool, access: Access, ty: Ty) -> 
     Ok(Some(Step { d, extra, ..step(Op::LoadParam(access)) }))
 }
 
-fn stored(o: &mut Operands<'_, '_, '_>, access: Access, ty: Ty) -> Found {
-    let (a, extra) = address(o)?;
+fn stored(o: &mut Operands<'_, '_, '_>, space: Space, access: Access, ty: Ty) -> Found {
+    let (a, extra) = address(o, space)?;
     let mut slots = Vec::new();
     for value in values(o, access.count)? {
         let slot =
@@ -96,7 +109,7 @@ fn stored(o: &mut Operands<'_, '_, '_>, access: Access, ty: Ty) -> Found {
         slots.push(slot);
     }
     let d = if access.count == 1 { slots[0] } else { o.list(&slots) };
-    Ok(Some(Step { d, a, extra, ..step(Op::StoreGlobal(access)) }))
+    Ok(Some(Step { d, a, extra, ..step(Op::Store(space, access)) }))
 }
 
 fn target_slot<'t>(
@@ -121,8 +134,15 @@ fn values<'l, 't>(o: &mut Operands<'l, '_, 't>, count: u8) -> Result<Vec<&'l Ope
     }
 }
 
-/// `[register + offset]`.
-fn address(o: &mut Operands<'_, '_, '_>) -> Result<(u32, i64), ParseError> {
+/// `[register + offset]`; in shared memory, where a register of 32 bits suffices, also `[variable + offset]`.
+fn address(o: &mut Operands<'_, '_, '_>, space: Space) -> Result<(u32, i64), ParseError> {
     let Operand::Address(base, offset) = o.next()? else { return Err(o.wrong("expected an address")) };
-    Ok((o.source_slot(base, Ty::U64)?, *offset))
+    let slot = match (space, &**base) {
+        (Space::Shared, Operand::Shared(address)) => o.constant(Number::Int((*address).into()), Ty::U32)?,
+        (Space::Shared, Operand::Register(register)) if register.ty.bits == 32 => {
+            o.source_slot(base, Ty::U32)?
+        }
+        _ => o.source_slot(base, Ty::U64)?,
+    };
+    Ok((slot, *offset))
 }

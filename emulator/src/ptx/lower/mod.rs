@@ -52,7 +52,7 @@ impl<'t> Lower<'_, 't> {
         let mut operands = Operands::new(self, statement);
         let found = match base {
             "ld" | "st" | "cvta" => memory::lower(&mut operands, base, &parts)?,
-            "bra" | "brx" | "ret" | "exit" | "trap" | "shfl" | "vote" | "redux" | "bar" => {
+            "bra" | "brx" | "ret" | "exit" | "trap" | "shfl" | "vote" | "redux" | "bar" | "barrier" => {
                 flow::lower(&mut operands, base, &parts)?
             }
             "cvt" => convert::lower(&mut operands, &parts)?,

@@ -176,7 +176,7 @@ impl<'l, 'b, 't> Operands<'l, 'b, 't> {
     }
 
     /// Returns the slot that always holds this value.
-    fn constant(&mut self, number: Number, ty: Ty) -> Result<u32, ParseError> {
+    pub(crate) fn constant(&mut self, number: Number, ty: Ty) -> Result<u32, ParseError> {
         use super::super::types::Kind::Float;
         let bits = u32::from(ty.bits);
         let value = match number {

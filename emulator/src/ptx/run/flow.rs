@@ -2,12 +2,12 @@
 //!
 //! Lanes at the same step run it together. After a divergence, those at the smallest step run first, so that
 //! lanes reconverge as early as possible, whatever order a device's assembler chooses. At a shuffle, lanes
-//! wait for the lanes that it names.
+//! wait for the lanes that it names; at a barrier of the block for all, and then the warp pauses.
 
 use super::super::entry::Entry;
 use super::super::op::{Op, Step};
 use super::registers::Registers;
-use super::{Done, Stop, compute, exchange, lanes, memory};
+use super::{Done, LANES, Stop, compute, exchange, lanes, memory};
 use crate::counts::Counts;
 use crate::fault::FaultKind;
 use crate::memory::View;
@@ -19,40 +19,62 @@ struct Group {
     mask: u32,
 }
 
-/// A running warp.
-pub(crate) struct Warp<'w, 'e, 'm> {
-    pub(crate) entry: &'e Entry,
-    pub(crate) registers: &'w mut Registers<'e>,
+/// What a warp runs with.
+pub(crate) struct World<'w> {
     pub(crate) params: &'w [u8],
-    pub(crate) view: View<'m>,
+    pub(crate) view: View<'w>,
     pub(crate) counts: &'w mut Counts,
-    /// Maximum number of steps of the warp.
+    /// Warps of the block.
+    pub(crate) warps: u32,
+    /// Maximum number of steps of a warp.
     pub(crate) limit: u64,
+}
+
+/// A warp: its lanes' registers and places.
+pub(crate) struct Warp<'e> {
+    entry: &'e Entry,
+    pub(crate) registers: Registers<'e>,
+    /// Steps so far.
+    steps: u64,
+    /// The lanes that began.
+    all: u32,
     /// Lanes that are running.
     now: Group,
     /// Other lanes, the smallest step last.
     others: Vec<Group>,
-    /// Lanes that wait at a shuffle, with the mask that they wait for.
+    /// Lanes that wait at a shuffle or barrier, with the mask that they wait for.
     waiting: Vec<(Group, u32)>,
+    /// The barrier of the block at which all lanes are.
+    barrier: Option<u32>,
 }
 
-impl<'w, 'e, 'm> Warp<'w, 'e, 'm> {
-    pub(crate) fn new(
-        entry: &'e Entry,
-        registers: &'w mut Registers<'e>,
-        params: &'w [u8],
-        view: View<'m>,
-        counts: &'w mut Counts,
-        limit: u64,
-        mask: u32,
-    ) -> Self {
-        let now = Group { pc: 0, mask };
-        Warp { entry, registers, params, view, counts, limit, now, others: Vec::new(), waiting: Vec::new() }
+impl<'e> Warp<'e> {
+    pub(crate) fn new(entry: &'e Entry) -> Self {
+        Warp {
+            entry,
+            registers: Registers::new(entry),
+            steps: 0,
+            all: 0,
+            now: Group { pc: 0, mask: 0 },
+            others: Vec::new(),
+            waiting: Vec::new(),
+            barrier: None,
+        }
     }
 
-    /// Runs until all lanes have ended or one faults; a fault is returned with its step.
-    pub(crate) fn run(&mut self) -> Result<(), (u32, Box<Stop>)> {
-        let mut left = self.limit;
+    /// Begins another warp, of these lanes. None is left of the one before: it has ended.
+    pub(crate) fn begin(&mut self, mask: u32) {
+        self.registers.clear();
+        (self.steps, self.all, self.now) = (0, mask, Group { pc: 0, mask });
+    }
+
+    /// Runs until all lanes have ended or are at a barrier of the block, whose step is returned, or one lane
+    /// faults; a fault is returned with its step.
+    pub(crate) fn run(&mut self, world: &mut World<'_>) -> Result<Option<u32>, (u32, Box<Stop>)> {
+        if let Some(pc) = self.barrier.take() {
+            self.now = Group { pc: pc + 1, mask: self.all };
+        }
+        let mut left = world.limit - self.steps;
         while self.now.mask != 0 {
             if self.others.last().is_some_and(|least| least.pc <= self.now.pc) {
                 self.least();
@@ -60,18 +82,21 @@ impl<'w, 'e, 'm> Warp<'w, 'e, 'm> {
             let Group { pc, mask } = self.now;
             let step = &self.entry.steps[pc as usize];
             if left == 0 {
-                return Err((pc, Stop::of(FaultKind::Endless(self.limit), None)));
+                return Err((pc, Stop::of(FaultKind::Endless(world.limit), None)));
             }
             left -= 1;
-            self.counts.instructions += 1;
-            self.counts.lane_instructions += u64::from(mask.count_ones());
+            world.counts.lane_instructions += u64::from(mask.count_ones());
             self.now.pc += 1;
-            self.step(step, pc, mask).map_err(|stop| (pc, stop))?;
+            self.step(world, step, pc, mask).map_err(|stop| (pc, stop))?;
             if self.now.mask == 0 {
                 self.resume()?;
             }
         }
-        Ok(())
+        let steps = world.limit - left;
+        world.counts.instructions += steps - self.steps;
+        world.counts.longest = world.counts.longest.max(steps);
+        self.steps = steps;
+        Ok(self.barrier)
     }
 
     /// Chooses who runs next: other lanes; nobody, if none are left; or a fault, if lanes wait in vain.
@@ -83,7 +108,10 @@ impl<'w, 'e, 'm> Warp<'w, 'e, 'm> {
         let Some((group, members)) = self.waiting.first() else { return Ok(()) };
         let missing = members & !group.mask;
         let here = group.mask;
-        let why = format!("its mask is {members:#x}, and only lanes {here:#x} ever come");
+        let why = match self.entry.steps[group.pc as usize].op {
+            Op::Barrier => format!("it is for the whole warp, and only lanes {here:#x} ever come"),
+            _ => format!("its mask is {members:#x}, and only lanes {here:#x} ever come"),
+        };
         let kind = FaultKind::Missing { missing: u64::from(missing), why };
         Err((group.pc, Stop::of(kind, None)))
     }
@@ -118,7 +146,7 @@ impl<'w, 'e, 'm> Warp<'w, 'e, 'm> {
     }
 
     #[inline]
-    fn step(&mut self, step: &Step, pc: u32, active: u32) -> Done {
+    fn step(&mut self, world: &mut World<'_>, step: &Step, pc: u32, active: u32) -> Done {
         let mask = self.registers.guarded(step.guard, active)?;
         match step.op {
             Op::Branch(uniform) => {
@@ -135,19 +163,21 @@ impl<'w, 'e, 'm> Warp<'w, 'e, 'm> {
                 Ok(())
             }
             _ if mask == 0 => Ok(()),
-            Op::LoadGlobal(access) => {
-                let counts = &mut *self.counts;
-                memory::load(self.registers, self.entry, step, access, &mut self.view, counts, mask)
+            Op::Load(space, access) => {
+                let view = &mut world.view.of(space);
+                memory::load(&mut self.registers, self.entry, step, access, view, world.counts, mask)
             }
-            Op::StoreGlobal(access) => {
-                let counts = &mut *self.counts;
-                memory::store(self.registers, self.entry, step, access, &mut self.view, counts, mask)?;
-                if self.view.traced() {
-                    self.trace(step, pc, access.bytes * access.count, mask)?;
+            Op::Store(space, access) => {
+                let view = &mut world.view.of(space);
+                memory::store(&self.registers, self.entry, step, access, view, world.counts, mask)?;
+                if view.traced() {
+                    self.trace(view, step, pc, access.bytes * access.count, mask)?;
                 }
                 Ok(())
             }
-            Op::LoadParam(access) => memory::load_param(self.registers, step, access, self.params, mask),
+            Op::LoadParam(access) => {
+                memory::load_param(&mut self.registers, step, access, world.params, mask)
+            }
             Op::Shuffle(mode) => {
                 let members = self.entry.lists[step.extra as usize];
                 self.exchange(members, pc, active, mask, |registers, entry, mask| {
@@ -162,6 +192,7 @@ impl<'w, 'e, 'm> Warp<'w, 'e, 'm> {
             }),
             // Memory accesses happen in step order, so there is nothing else to do.
             Op::Meet => self.exchange(step.b, pc, active, mask, |_, _, _| Ok(())),
+            Op::Barrier => self.barrier(world, step, pc, active, mask),
             Op::BranchTable(uniform) => self.branch_table(step, uniform, active, mask),
             Op::Exit => {
                 self.now.mask = active & !mask;
@@ -176,7 +207,7 @@ impl<'w, 'e, 'm> Warp<'w, 'e, 'm> {
                 let message = self.entry.messages.get(step.extra as usize);
                 Err(Stop::of(FaultKind::Unimplemented(message.cloned().unwrap_or_default()), None))
             }
-            _ => compute::compute(self.registers, step, mask),
+            _ => compute::compute(&mut self.registers, step, mask),
         }
     }
 
@@ -219,17 +250,11 @@ impl<'w, 'e, 'm> Warp<'w, 'e, 'm> {
     ) -> Done {
         let (mut left, mut ran) = (mask, 0);
         while left != 0 {
-            let (members, mut here) = exchange::members(self.registers, slot, left)?;
+            let (members, here) = exchange::members(&self.registers, slot, left)?;
             left &= !here;
-            let same = |(group, named): &(Group, u32)| group.pc == pc && *named == members;
-            if let Some(at) = self.waiting.iter().position(same) {
-                here |= self.waiting.swap_remove(at).0.mask;
-            }
-            if members & !here == 0 {
-                run(self.registers, self.entry, here)?;
-                ran |= here;
-            } else {
-                self.waiting.push((Group { pc, mask: here }, members));
+            if let Some(all) = self.gather(Group { pc, mask: here }, members) {
+                run(&mut self.registers, self.entry, all)?;
+                ran |= all;
             }
         }
         // Lanes excluded by the guard also continue.
@@ -237,13 +262,38 @@ impl<'w, 'e, 'm> Warp<'w, 'e, 'm> {
         Ok(())
     }
 
-    /// Records the storing lanes, so that a wrong bit can be traced.
+    /// Adds lanes to those that wait there for the same members: all members once they are complete.
+    fn gather(&mut self, mut group: Group, members: u32) -> Option<u32> {
+        let same = |(other, named): &(Group, u32)| other.pc == group.pc && *named == members;
+        if let Some(at) = self.waiting.iter().position(same) {
+            group.mask |= self.waiting.swap_remove(at).0.mask;
+        }
+        if members & !group.mask == 0 {
+            return Some(group.mask);
+        }
+        self.waiting.push((group, members));
+        None
+    }
+
+    /// A barrier of the block: the warp pauses once all of its lanes are there.
+    fn barrier(&mut self, world: &World<'_>, step: &Step, pc: u32, active: u32, mask: u32) -> Done {
+        let threads = i64::from(world.warps) * LANES as i64;
+        if step.extra != 0 && step.extra != threads {
+            let what = format!("a barrier of {} of the block's {threads} threads", step.extra);
+            return Err(Stop::of(FaultKind::Unimplemented(what), None));
+        }
+        self.now.mask = active & !mask;
+        self.barrier = self.gather(Group { pc, mask }, self.all).map(|_| pc);
+        Ok(())
+    }
+
+    /// Records the lanes that store to global memory, so that a wrong bit can be traced.
     #[cold]
-    fn trace(&mut self, step: &Step, pc: u32, size: u8, mask: u32) -> Done {
+    fn trace(&self, view: &mut View<'_>, step: &Step, pc: u32, size: u8, mask: u32) -> Done {
         let addresses = *self.registers.get(step.a, mask)?;
         for lane in lanes(mask) {
             let address = addresses[lane].wrapping_add_signed(step.extra);
-            self.view.note(address, u32::from(size), lane as u32, pc);
+            view.note(address, u32::from(size), lane as u32, pc);
         }
         Ok(())
     }

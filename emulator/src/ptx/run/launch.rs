@@ -1,7 +1,8 @@
-//! Runs a grid of an entry point: its warps, one after the other.
+//! Runs a grid of an entry point: its blocks one after the other, and the warps of a block from barrier to
+//! barrier.
 
 use super::super::entry::{Entry, SPECIAL};
-use super::flow::Warp;
+use super::flow::{Warp, World};
 use super::registers::Registers;
 use super::{LANES, Stop};
 use crate::counts::Counts;
@@ -31,27 +32,91 @@ pub(crate) fn launch(
     let warps = threads.div_ceil(LANES as u32);
     let blocks: u64 = grid.blocks.iter().map(|blocks| u64::from(*blocks)).product();
     memory.launch(blocks * u64::from(warps));
-    let mut registers = Registers::new(entry);
+    memory.share(&entry.shared);
     let mut counts = Counts::default();
-    let mut result = Ok(());
-    'grid: for block in 0..blocks {
-        for warp in 0..warps {
-            registers.clear();
-            specials(&mut registers, grid, block, warp);
-            let lanes = (threads - warp * LANES as u32).min(LANES as u32);
-            let mask = u32::MAX >> (LANES as u32 - lanes);
-            let view = memory.team(block * u64::from(warps) + u64::from(warp));
-            let ran = Warp::new(entry, &mut registers, params, view, &mut counts, limit, mask).run();
-            if let Err((pc, stop)) = ran {
-                let Stop { kind, lane } = *stop;
-                let place = Place { block: block as u32, team: warp, lane };
-                result = Err(Box::new(kind.at(&entry.name, place, entry.instruction(text, pc))));
-                break 'grid;
-            }
-        }
-    }
+    let mut run = Run { text, entry, grid, warps, params, memory, counts: &mut counts, limit };
+    let result = run.blocks(blocks);
     memory.explain_stores(&entry.name, warps, |pc| entry.instruction(text, pc));
     result.map(|()| counts)
+}
+
+/// A running grid.
+struct Run<'r, 'e> {
+    text: &'r str,
+    entry: &'e Entry,
+    grid: Grid,
+    /// Of a block.
+    warps: u32,
+    params: &'r [u8],
+    memory: &'r mut Memory,
+    counts: &'r mut Counts,
+    limit: u64,
+}
+
+impl Run<'_, '_> {
+    fn blocks(&mut self, blocks: u64) -> Result<(), Box<Fault>> {
+        // Without barriers a warp ends before the next begins, so one file of registers serves all.
+        let files = if self.entry.barrier { self.warps } else { 1 };
+        let mut warps: Vec<Warp<'_>> = (0..files).map(|_| Warp::new(self.entry)).collect();
+        (0..blocks).try_for_each(|block| self.block(&mut warps, block))
+    }
+
+    /// Runs a block: each warp to the next barrier or its end, until all have ended.
+    fn block(&mut self, warps: &mut [Warp<'_>], block: u64) -> Result<(), Box<Fault>> {
+        let (teams, files) = (u64::from(self.warps), warps.len());
+        if self.entry.barrier || !self.entry.shared.is_empty() {
+            self.memory.block(block * teams, teams);
+        }
+        let threads: u32 = self.grid.threads.iter().product();
+        let mut first = true;
+        loop {
+            // The barrier at which the first warp waits, unless it has ended; all others have to do the same.
+            let mut meeting = None;
+            for team in 0..self.warps {
+                let warp = &mut warps[team as usize % files];
+                if first {
+                    let lanes = (threads - team * LANES as u32).min(LANES as u32);
+                    warp.begin(u32::MAX >> (LANES as u32 - lanes));
+                    specials(&mut warp.registers, self.grid, block, team);
+                }
+                let (params, limit, warps) = (self.params, self.limit, self.warps);
+                let view = self.memory.team(block * teams + u64::from(team));
+                let mut world = World { params, view, counts: self.counts, warps, limit };
+                let paused = warp.run(&mut world);
+                let paused = paused.map_err(|(pc, stop)| self.fault(block, team, pc, *stop))?;
+                let met = *meeting.get_or_insert(paused);
+                if met != paused {
+                    return Err(self.absent(block, (met, paused), team));
+                }
+            }
+            if meeting.flatten().is_none() {
+                return Ok(());
+            }
+            self.memory.barrier(block * teams, teams);
+            first = false;
+        }
+    }
+
+    fn fault(&self, block: u64, team: u32, pc: u32, Stop { kind, lane }: Stop) -> Box<Fault> {
+        let place = Place { block: block as u32, team, lane };
+        Box::new(kind.at(&self.entry.name, place, self.entry.instruction(self.text, pc)))
+    }
+
+    /// The fault of a block whose warps before `team` are at `met`, or have ended, and `team` is not.
+    #[cold]
+    fn absent(&self, block: u64, (met, paused): (Option<u32>, Option<u32>), team: u32) -> Box<Fault> {
+        // The report is of the first warp that waits; the missing one is the first that does not.
+        let (waits, pc, missing, other) = match (met, paused) {
+            (Some(pc), other) => (0, pc, team, other),
+            (None, pc) => (team, pc.unwrap_or_default(), 0, None),
+        };
+        let why = match other {
+            None => "it has ended".to_owned(),
+            Some(pc) => format!("it waits at {}", self.entry.instruction(self.text, pc)),
+        };
+        let kind = FaultKind::Barrier { team: missing, why };
+        self.fault(block, waits, pc, Stop { kind, lane: None })
+    }
 }
 
 fn check(entry: &Entry, grid: Grid, params: &[u8]) -> Result<(), String> {

@@ -5,8 +5,8 @@ use super::super::op::{Access, Step};
 use super::registers::Registers;
 use super::{Done, LANES, Lanes, Stop, lanes};
 use crate::counts::Counts;
-use crate::fault::FaultKind;
-use crate::memory::{View, clash};
+use crate::fault::{self, FaultKind};
+use crate::memory::{Space, View, clash};
 
 /// ld.param: one value for all lanes.
 pub(crate) fn load_param(
@@ -24,7 +24,7 @@ pub(crate) fn load_param(
     r.put(step.d, mask, &[value(&bytes, 0, access); LANES])
 }
 
-/// ld.global.
+/// ld.global, ld.shared.
 pub(crate) fn load(
     r: &mut Registers<'_>,
     entry: &Entry,
@@ -61,9 +61,16 @@ pub(crate) fn load(
             r.put(entry.lists[step.d as usize + which], mask, &values)?;
         }
     }
-    // Only now: invalid addresses have no sectors.
-    counts.request(lanes(mask).map(|lane| (addresses[lane], u32::from(size))));
+    count(view, counts, &addresses, size, mask);
     Ok(())
+}
+
+/// Counts a request of global memory that succeeded: invalid addresses have no sectors.
+#[inline]
+fn count(view: &View<'_>, counts: &mut Counts, addresses: &Lanes, size: u8, mask: u32) {
+    if view.space() == Space::Global {
+        counts.request(lanes(mask).map(|lane| (addresses[lane], u32::from(size))));
+    }
 }
 
 /// Loads `N` bytes for each lane.
@@ -83,7 +90,7 @@ fn each<const N: usize>(
     Ok(())
 }
 
-/// st.global.
+/// st.global, st.shared.
 pub(crate) fn store(
     r: &Registers<'_>,
     entry: &Entry,
@@ -114,10 +121,8 @@ pub(crate) fn store(
     // An address near the end of the address space would overflow where clash adds the size: no memory is
     // there.
     if let Some((lane, address, _)) = stores.iter().find(|(_, address, _)| *address > u64::MAX - 16) {
-        let nearest = "in no allocation".to_owned();
-        let size = u32::from(size);
-        let kind =
-            FaultKind::OutOfBounds { access: crate::fault::Access::Store, address: *address, size, nearest };
+        let (access, nearest) = (fault::Access::Store, "at the end of the address space".to_owned());
+        let kind = FaultKind::OutOfBounds { access, address: *address, size: u32::from(size), nearest };
         return Err(Stop::of(kind, Some(*lane)));
     }
     clash(stores, u32::from(size)).map_err(|(lane, kind)| Stop::of(kind, Some(lane)))?;
@@ -131,7 +136,7 @@ pub(crate) fn store(
         };
         stored.map_err(|kind| Stop::of(kind, Some(*lane)))?;
     }
-    counts.request(lanes(mask).map(|lane| (addresses[lane], u32::from(size))));
+    count(view, counts, &addresses, size, mask);
     Ok(())
 }
 

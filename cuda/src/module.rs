@@ -1,7 +1,7 @@
 //! The embedded kernels: PTX text, which the driver compiles for its device.
 
 use lockstep_gpu::{Error, Version};
-use lockstep_kernels::artifacts::PTX;
+use lockstep_kernels::artifacts::{PTX_HEADER, ptx};
 
 /// The oldest architecture that the PTX supports.
 pub(crate) const NEEDED: &str = "sm_80 or later";
@@ -12,24 +12,17 @@ pub(crate) fn supports(arch: &str) -> Result<(), &'static str> {
     number.filter(|number: &u32| *number >= 80).map(|_| ()).ok_or(NEEDED)
 }
 
-/// Returns the PTX of an entry point, with the NUL terminator that the driver expects; the header alone if
-/// there is no such entry point. The driver compiles what it is given: seconds for all of them.
+/// Returns the PTX of an entry point, with the NUL terminator that the driver expects; the header alone, in
+/// which the driver will not find it, if there is no such entry point or it is damaged. The driver compiles
+/// what it is given: seconds for all of them.
 pub(crate) fn image(entry: &str) -> Vec<u8> {
-    let mut parts = PTX.split(START);
-    let header = parts.next().unwrap_or_default();
-    match parts.find(|part| part.lines().next() == Some(entry)) {
-        Some(part) => [header, START, part, "\0"].concat().into_bytes(),
-        None => [header, "\0"].concat().into_bytes(),
-    }
+    [PTX_HEADER, &ptx(entry).unwrap_or_default(), "\0"].concat().into_bytes()
 }
-
-/// What LLVM writes in front of an entry point, and then its name. Nothing in the PTX is outside of an entry
-/// point but the header.
-const START: &str = "\t// .globl\t";
 
 /// Returns the CUDA version that a driver needs to read the embedded PTX.
 pub(crate) fn needed() -> Result<Version, Error> {
-    cuda_for_ptx(PTX).ok_or(Error::NoKernels { api: "CUDA", artifact: "kernels/artifacts/lockstep.ptx" })
+    cuda_for_ptx(PTX_HEADER)
+        .ok_or(Error::NoKernels { api: "CUDA", artifact: "kernels/artifacts/lockstep.ptx" })
 }
 
 /// Returns the first CUDA version that reads a PTX text, from its `.version` line (table "PTX Release
@@ -71,16 +64,18 @@ mod tests {
 
     #[test]
     fn the_images_of_all_entry_points_are_the_whole_file() {
-        let header = PTX.split(START).next().expect("a header");
+        let file = include_str!("../../kernels/artifacts/lockstep.ptx");
+        let header = file.split("\t// .globl\t").next().expect("a header");
         assert!(header.contains(".version") && header.contains(".address_size"));
         let mut bytes = header.len();
-        for entry in OPS.iter().flat_map(|op| op.entries) {
+        for entry in OPS.iter().flat_map(|op| op.entries.iter().chain(op.blocks)) {
             let image = String::from_utf8(image(entry)).expect("ASCII");
             let body = image.strip_prefix(header).and_then(|rest| rest.strip_suffix('\0')).expect(entry);
             assert!(body.matches(".entry ").count() == 1 && body.contains(&format!(".entry {entry}(")));
+            assert!(file.contains(body), "{entry}");
             bytes += body.len();
         }
-        assert_eq!(bytes, PTX.len());
+        assert_eq!(bytes, file.len());
         assert_eq!(image("no_such_entry"), [header.as_bytes(), &[0]].concat());
     }
 

@@ -29,7 +29,9 @@ impl OnGpu {
         (bench.run)(&self.device)?;
         let ops: Vec<_> = OPS.iter().filter(|op| bench.ops().any(|name| name == op.name)).collect();
         let mut times = self.stopwatch.take();
-        times.retain(|entry, _| ops.is_empty() || ops.iter().any(|op| op.entries.contains(entry)));
+        times.retain(|entry, _| {
+            ops.is_empty() || ops.iter().any(|op| op.entries.contains(entry) || op.blocks.contains(entry))
+        });
         Ok(times)
     }
 }

@@ -20,7 +20,7 @@ pub trait Compiled: DisjointRows {
 
 macro_rules! compiled {
     ($($name:ident: $kernel:ty, $file:literal, $row:literal, $summary:literal,
-        [$($number:literal $entry:ident),*];)*) => {$(
+        [$($number:literal $entry:ident),*] $($block:ident)?;)*) => {$(
         // One module per op: a module is the unit that one core compiles.
         mod $name {
             use super::*;

@@ -190,7 +190,7 @@ struct Arguments {
 
 macro_rules! dispatch {
     ($($name:ident: $kernel:ty, $file:literal, $row:literal, $summary:literal,
-        [$($number:literal $entry:ident),*];)*) => {
+        [$($number:literal $entry:ident),*] $($block:ident)?;)*) => {
         impl Arguments {
             fn run<R: Runner>(self, name: &str, runner: &R) {
                 $(if name == stringify!($name) {

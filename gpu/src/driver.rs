@@ -28,7 +28,8 @@ pub struct Shape {
     pub lanes: u32,
     /// Default number of teams per block.
     pub teams_per_block: u32,
-    /// The most teams per block that the entry points support.
+    /// The most teams per block that the entry points support. With more than one there are entry points in
+    /// which the teams of a block [share a row](lockstep_core::op::OpInfo::blocks).
     pub max_teams_per_block: u32,
 }
 

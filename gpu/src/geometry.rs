@@ -2,13 +2,34 @@
 
 use crate::Shape;
 
-/// Teams per block, and the most blocks per grid. `None` leaves the choice to the backend.
+/// Teams per block, the most blocks per grid, and warps per row. `None` leaves the choice to the backend.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Geometry {
     /// Teams per block: 1 to 32 warps on NVIDIA, always 1 on AMD.
     pub teams_per_block: Option<u32>,
     /// The most blocks of a grid. Teams loop over rows, so fewer blocks than rows is fine.
     pub max_blocks: Option<u32>,
+    /// Warps that share a row, 1 to 16, on NVIDIA, in ops that have
+    /// [entry points for it](lockstep_core::op::OpInfo::blocks). With more than one, a block has one row, and
+    /// `teams_per_block` has no effect. By default, several share a row where rows are long and no more than
+    /// multiprocessors.
+    pub warps_per_row: Option<u32>,
+}
+
+/// The most warps that share a row; `WAVES` in kernels/src/wave.rs.
+pub(crate) const WARPS: u32 = 16;
+
+/// The mean bytes of a row's largest array from which on several warps share a row by default: a warp's loop
+/// over them takes as long as the launch.
+const LONG: usize = 8 << 10;
+
+impl Geometry {
+    /// How many warps should share each of `rows` rows, on a device of `units` multiprocessors; 1 if a warp
+    /// should have its own. `bytes` are those of the largest array.
+    pub(crate) fn warps(self, rows: usize, bytes: usize, units: u32) -> u32 {
+        let few = rows <= units as usize && bytes / rows.max(1) >= LONG;
+        self.warps_per_row.unwrap_or(if few { WARPS } else { 1 }).clamp(1, WARPS)
+    }
 }
 
 /// More threads than any device holds at once, and fewer than either vendor's limit for a grid.
@@ -48,6 +69,12 @@ impl Grid {
         Grid { blocks, teams_per_block: teams }
     }
 
+    /// Returns the number of blocks for `rows` rows, one to a block, of which the device holds `held`.
+    pub(crate) fn of_blocks(rows: usize, geometry: Geometry, held: u32) -> u32 {
+        let limit = geometry.max_blocks.unwrap_or(held).max(1);
+        u32::try_from(rows).unwrap_or(u32::MAX).clamp(1, limit.min(i32::MAX as u32))
+    }
+
     /// Returns the number of teams in the grid.
     pub(crate) fn teams(self) -> u32 {
         self.blocks * self.teams_per_block
@@ -62,7 +89,7 @@ mod tests {
     const AMD: Shape = Shape { lanes: 64, teams_per_block: 1, max_teams_per_block: 1 };
 
     fn grid(rows: usize, shape: Shape, teams: Option<u32>, blocks: Option<u32>) -> (u32, u32) {
-        let geometry = Geometry { teams_per_block: teams, max_blocks: blocks };
+        let geometry = Geometry { teams_per_block: teams, max_blocks: blocks, ..Geometry::default() };
         let grid = Grid::new(rows, 10, shape, geometry, |_| 100);
         (grid.blocks, grid.teams_per_block)
     }
@@ -86,8 +113,27 @@ mod tests {
     }
 
     #[test]
+    fn warps_share_rows_that_are_few_and_long() {
+        let warps = |rows, bytes, asked| {
+            Geometry { warps_per_row: asked, ..Geometry::default() }.warps(rows, bytes, 10)
+        };
+        assert_eq!(warps(10, 10 * LONG, None), 16);
+        assert_eq!(warps(11, 11 * LONG, None), 1, "more rows than multiprocessors");
+        assert_eq!(warps(10, 10 * LONG - 1, None), 1, "short rows");
+        assert_eq!(warps(1000, 1, Some(4)), 4);
+        assert_eq!((warps(1, LONG, Some(0)), warps(1, LONG, Some(99)), warps(0, 0, None)), (1, 16, 1));
+        let blocks =
+            |rows, max_blocks| Grid::of_blocks(rows, Geometry { max_blocks, ..Geometry::default() }, 20);
+        assert_eq!(
+            (blocks(8, None), blocks(21, None), blocks(8, Some(3)), blocks(0, Some(0))),
+            (8, 20, 3, 1)
+        );
+        assert_eq!(blocks(usize::MAX, Some(u32::MAX)), i32::MAX as u32);
+    }
+
+    #[test]
     fn blocks_that_do_not_fit_are_made_smaller() {
-        let geometry = Geometry { teams_per_block: Some(32), max_blocks: Some(5) };
+        let geometry = Geometry { teams_per_block: Some(32), max_blocks: Some(5), ..Geometry::default() };
         let grid = Grid::new(1000, 1, NVIDIA, geometry, |teams| 12 / teams);
         assert_eq!((grid.blocks, grid.teams_per_block), (5, 8));
         let hopeless = Grid::new(1000, 1, NVIDIA, Geometry::default(), |_| 0);

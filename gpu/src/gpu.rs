@@ -1,9 +1,10 @@
 //! An open device.
 
+use crate::geometry::WARPS;
 use crate::staged::Arena;
 use crate::{DeviceInfo, Driver, Error, Fault, Geometry, Handle, Kind, Refusal, Shape, Stopwatch};
 use lockstep_core::check::CheckOffsets;
-use lockstep_core::op::{Kernel, OPS};
+use lockstep_core::op::{Kernel, OPS, OpInfo};
 use std::ffi::CString;
 use std::fmt;
 use std::marker::PhantomData;
@@ -74,10 +75,17 @@ impl<D: Driver> Gpu<D> {
         let current = self.context.enter()?;
         for name in ops {
             let op = position(name)?;
-            (0..OPS[op].entries.len())
-                .try_for_each(|variant| self.context.find(&current, op, variant).map(drop))?;
+            let entries = self.entry_points(&OPS[op]).count();
+            (0..entries).try_for_each(|entry| self.context.find(&current, op, entry).map(drop))?;
         }
         Ok(())
+    }
+
+    /// Returns the names of an op's entry points for this device: one for each variant, then those in which
+    /// several warps share a row, if the op has any.
+    pub fn entry_points(&self, op: &'static OpInfo) -> impl Iterator<Item = &'static str> + use<D> {
+        let shared = if self.context.shape.max_teams_per_block > 1 { op.blocks } else { &[] };
+        op.entries.iter().chain(shared).copied()
     }
 
     /// Returns the error that lost the context, if one did. The device is unusable from then on.
@@ -98,6 +106,10 @@ pub(crate) struct Entry {
     pub(crate) function: Handle,
     /// Blocks of the default size that the device holds at once.
     pub(crate) resident: u32,
+    /// Teams of such a block.
+    pub(crate) teams: u32,
+    /// Whether they share a row.
+    pub(crate) block: bool,
 }
 
 /// What the clones of a [`Gpu`] and its buffers and streams share.
@@ -107,7 +119,7 @@ pub(crate) struct Context<D: Driver> {
     pub(crate) shape: Shape,
     pub(crate) handle: Handle,
     modules: Mutex<Vec<Handle>>,
-    /// By op in table order, then by variant, once it is loaded.
+    /// By op in table order, then by variant, once it is loaded; those for a block behind the others.
     entries: Vec<Vec<OnceLock<Entry>>>,
     pub(crate) arenas: Mutex<Vec<Arena>>,
     lost: OnceLock<Error>,
@@ -131,7 +143,7 @@ impl<D: Driver> Context<D> {
             info,
             handle,
             modules: Mutex::default(),
-            entries: OPS.iter().map(|op| op.entries.iter().map(|_| OnceLock::new()).collect()).collect(),
+            entries: OPS.iter().map(|op| names(op).map(|_| OnceLock::new()).collect()).collect(),
             arenas: Mutex::new(Vec::new()),
             lost: OnceLock::new(),
         };
@@ -141,17 +153,16 @@ impl<D: Driver> Context<D> {
         Ok(context)
     }
 
-    /// Returns the entry point of a variant of an op, loaded if it is not yet.
-    fn find(&self, current: &Current<'_, D>, op: usize, variant: usize) -> Result<Entry, Error> {
+    /// Returns an entry point of an op, loaded if it is not yet.
+    fn find(&self, current: &Current<'_, D>, op: usize, entry: usize) -> Result<Entry, Error> {
         let missing = |entry: &str, because: String| Error::MissingEntry { entry: entry.to_owned(), because };
-        let Some(place) = self.entries[op].get(variant) else {
-            let entry = format!("{} (variant {variant})", OPS[op].name);
+        let (Some(place), Some(name)) = (self.entries[op].get(entry), names(&OPS[op]).nth(entry)) else {
+            let entry = format!("{} (variant {entry})", OPS[op].name);
             return Err(missing(&entry, "core's table of ops lacks it".to_owned()));
         };
         if let Some(entry) = place.get() {
             return Ok(*entry);
         }
-        let name = OPS[op].entries[variant];
         let mut modules = self.modules.lock().unwrap_or_else(PoisonError::into_inner);
         let module = match modules.first() {
             Some(module) if D::ONE_MODULE => *module,
@@ -169,18 +180,33 @@ impl<D: Driver> Context<D> {
         // SAFETY: a loaded module.
         let function = unsafe { self.driver.function(module, &symbol) }
             .map_err(|fault| missing(name, fault.to_string()))?;
-        let threads = self.shape.lanes * self.shape.teams_per_block;
-        // SAFETY: as above.
-        let blocks =
-            unsafe { self.driver.resident_blocks(function, threads) }.map_err(|fault| self.fault(fault))?;
-        let found = Entry { name, function, resident: blocks * self.info.units };
+        let resident = |teams: u32| {
+            // SAFETY: as above.
+            unsafe { self.driver.resident_blocks(function, self.shape.lanes * teams) }
+                .map_err(|fault| self.fault(fault))
+        };
+        let block = entry >= OPS[op].entries.len();
+        let mut teams = if block { WARPS } else { self.shape.teams_per_block };
+        let mut blocks = resident(teams)?;
+        // The registers of many warps may be more than there are.
+        while block && blocks == 0 && teams > 1 {
+            teams /= 2;
+            blocks = resident(teams)?;
+        }
+        let found = Entry { name, function, resident: blocks * self.info.units, teams, block };
         // Another thread may have been first: its module has the same function.
         Ok(*place.get_or_init(|| found))
     }
 
-    /// Returns the entry point for a kernel.
-    pub(crate) fn entry<K: Kernel>(&self, current: &Current<'_, D>, kernel: &K) -> Result<Entry, Error> {
-        self.find(current, position(K::NAME)?, kernel.variant())
+    /// Returns the entry point of a variant: the one for a `block` to a row, if asked for.
+    pub(crate) fn entry<K: Kernel>(
+        &self,
+        current: &Current<'_, D>,
+        variant: usize,
+        block: bool,
+    ) -> Result<Entry, Error> {
+        let op = position(K::NAME)?;
+        self.find(current, op, variant + if block { OPS[op].entries.len() } else { 0 })
     }
 
     /// Makes the context current until the guard is dropped. Fails at once if the context is lost.
@@ -220,6 +246,11 @@ impl<D: Driver> Context<D> {
         let (free, total) = self.driver.memory().unwrap_or_default();
         Error::OutOfMemory { bytes, free, total, fault }
     }
+}
+
+/// The entry points of an op, those for a block behind the others.
+fn names(op: &OpInfo) -> impl Iterator<Item = &'static str> {
+    op.entries.iter().chain(op.blocks).copied()
 }
 
 /// Returns the position of an op in the table.

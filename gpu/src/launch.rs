@@ -3,7 +3,7 @@
 use crate::geometry::Grid;
 use crate::gpu::{Current, Entry};
 use crate::{Driver, Error, Gpu, Handle, Kind, Owner, Parameters, Stream};
-use lockstep_core::op::DisjointRows;
+use lockstep_core::op::{DisjointRows, OpInfo};
 
 impl<D: Driver> Gpu<D> {
     /// Launches an op on `stream`; the views of `kernel` hold device addresses.
@@ -27,13 +27,41 @@ impl<D: Driver> Gpu<D> {
         }
         let current = self.context.enter()?;
         stream.must_be_of(&self.context)?;
-        let entry = self.context.entry(&current, kernel)?;
         let mut parameters = Parameters::of(kernel);
+        let entry = self.entry(&current, kernel, &parameters)?;
         if self.verify {
             self.verify(K::NAME, &current, &parameters)?;
         }
         // SAFETY: the caller's.
         unsafe { self.enqueue(&current, entry, kernel.rows(), &mut parameters, stream.raw_handle()) }
+    }
+
+    /// Returns the name of the entry point that a launch of this kernel runs.
+    pub fn entry_point<K: DisjointRows>(&self, kernel: &K) -> Option<&'static str> {
+        let op = OpInfo::named(K::NAME)?;
+        let shared = self.shared(kernel, &Parameters::of(kernel)).is_some();
+        let names = if shared { op.blocks } else { op.entries };
+        names.get(kernel.variant()).copied()
+    }
+
+    /// Returns how many warps should share a row, if several should.
+    fn shared<K: DisjointRows>(&self, kernel: &K, parameters: &Parameters) -> Option<u32> {
+        let largest = parameters.arrays().iter().map(|array| array.bytes).max().unwrap_or(0);
+        let warps = self.geometry.warps(kernel.rows(), largest, self.context.info.units);
+        let has = || OpInfo::named(K::NAME).is_some_and(|op| !op.blocks.is_empty());
+        (warps > 1 && self.context.shape.max_teams_per_block > 1 && has()).then_some(warps)
+    }
+
+    /// Returns the entry point for a kernel.
+    pub(crate) fn entry<K: DisjointRows>(
+        &self,
+        current: &Current<'_, D>,
+        kernel: &K,
+        parameters: &Parameters,
+    ) -> Result<Entry, Error> {
+        let warps = self.shared(kernel, parameters);
+        let entry = self.context.entry::<K>(current, kernel.variant(), warps.is_some())?;
+        Ok(Entry { teams: warps.map_or(entry.teams, |warps| warps.min(entry.teams)), ..entry })
     }
 
     /// Queues an op in a stream.
@@ -51,17 +79,27 @@ impl<D: Driver> Gpu<D> {
     ) -> Result<(), Error> {
         let (context, driver) = (&self.context, current.driver());
         let shape = context.shape;
-        let grid = Grid::new(rows, context.info.units, shape, self.geometry, |teams| {
-            // Smaller blocks use proportionally fewer registers.
-            if teams <= shape.teams_per_block {
-                return entry.resident * (shape.teams_per_block / teams);
-            }
-            // SAFETY: an entry's module is loaded for as long as its context lives.
-            let blocks = unsafe { driver.resident_blocks(entry.function, shape.lanes * teams) }.unwrap_or(1);
-            blocks * context.info.units
-        });
-        let (grid, layers) = layers(rows, grid, driver.max_layers());
-        parameters.teams = grid.teams();
+        let grid = || {
+            Grid::new(rows, context.info.units, shape, self.geometry, |teams| {
+                // Smaller blocks use proportionally fewer registers.
+                if teams <= shape.teams_per_block {
+                    return entry.resident * (shape.teams_per_block / teams);
+                }
+                // SAFETY: an entry's module is loaded for as long as its context lives.
+                let blocks =
+                    unsafe { driver.resident_blocks(entry.function, shape.lanes * teams) }.unwrap_or(1);
+                blocks * context.info.units
+            })
+        };
+        let (grid, layers) = if entry.block {
+            let blocks = Grid::of_blocks(rows, self.geometry, entry.resident);
+            parameters.teams = blocks;
+            (Grid { blocks, teams_per_block: entry.teams }, 1)
+        } else {
+            let (grid, layers) = layers(rows, grid(), driver.max_layers());
+            parameters.teams = grid.teams();
+            (grid, layers)
+        };
         let block = (shape.lanes, grid.teams_per_block);
         parameters
             // SAFETY: the pointers are to the parameters of every entry point, in their order and of their

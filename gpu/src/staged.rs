@@ -116,8 +116,9 @@ impl<D: Driver> Gpu<D> {
             0 => Ok(()),
             rows => {
                 let current = self.context.enter()?;
-                let entry = self.context.entry(&current, kernel)?;
-                self.run_staged(&current, entry, rows, Parameters::of(kernel))
+                let parameters = Parameters::of(kernel);
+                let entry = self.entry(&current, kernel, &parameters)?;
+                self.run_staged(&current, entry, rows, parameters)
             }
         }
     }

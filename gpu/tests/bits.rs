@@ -16,7 +16,7 @@ use lockstep_core::check::{CheckOffsets, CheckValues, Domain, PASSED, rows};
 use lockstep_core::kl::{Kl, KlFormula};
 use lockstep_core::logits::vocab_parallel::unpacked;
 use lockstep_core::logits::{LogitRows, VocabParallelTop};
-use lockstep_core::op::{Decoder, OPS};
+use lockstep_core::op::{Decoder, OPS, OpInfo};
 use lockstep_core::ragged::{In, Mask, Out};
 use lockstep_core::ratio::Guard;
 use lockstep_cpu::Compiled;
@@ -24,12 +24,18 @@ use lockstep_gpu::{Buffer, Geometry, Gpu, Parameters, Platform, Stopwatch, Strea
 use lockstep_gpu_testing::{HostDriver, Live, Settings};
 use std::sync::Arc;
 
-const GEOMETRIES: [Geometry; 6] = {
+const FREE: Geometry = Geometry { teams_per_block: None, max_blocks: None, warps_per_row: None };
+
+/// Rows that several warps share.
+const fn shared(warps: u32, blocks: u32) -> Geometry {
+    Geometry { teams_per_block: None, max_blocks: Some(blocks), warps_per_row: Some(warps) }
+}
+
+const GEOMETRIES: [Geometry; 8] = {
     const fn of(teams: u32, blocks: u32) -> Geometry {
-        Geometry { teams_per_block: Some(teams), max_blocks: Some(blocks) }
+        Geometry { teams_per_block: Some(teams), max_blocks: Some(blocks), warps_per_row: Some(1) }
     }
-    let free = Geometry { teams_per_block: None, max_blocks: None };
-    [free, of(1, 1), of(1, 7), of(3, 2), of(32, 1), of(4, 65_535)]
+    [FREE, of(1, 1), of(1, 7), of(3, 2), of(32, 1), of(4, 65_535), shared(16, 2), shared(2, 65_535)]
 };
 
 /// A small corpus with another seed than the digest's, and every variant of the policy losses.
@@ -151,14 +157,15 @@ fn both_paths(settings: Settings, cases: &[Case]) {
         assert_eq!(HostDriver::entered(), 0, "contexts left entered");
     }
     assert_eq!(platform.driver().live(), Live::default());
-    every_entry_was_launched(platform.driver());
+    every_entry_was_launched(platform.driver(), true);
 }
 
-/// The corpus launches every entry point except those listed here.
-fn every_entry_was_launched(driver: &HostDriver) {
+/// The corpus launches every entry point except those listed here; with `blocks`, those for blocks as well.
+fn every_entry_was_launched(driver: &HostDriver, blocks: bool) {
     // The checks have their own cases, below.
     let elsewhere = ["check_offsets", "check_values"];
-    for entry in OPS.iter().flat_map(|op| op.entries).filter(|entry| !elsewhere.contains(entry)) {
+    let all = OPS.iter().flat_map(|op| op.entries.iter().chain(op.blocks.iter().filter(|_| blocks)));
+    for entry in all.filter(|entry| !elsewhere.contains(entry)) {
         assert!(driver.launched(entry), "`{entry}` has no case here");
     }
 }
@@ -175,31 +182,36 @@ fn waves() {
 
 /// Runs the GPU's team itself, with a host thread for each lane: a small case of every entry point, and
 /// random ones of every op.
-fn lanes(settings: Settings) {
+fn lanes(settings: Settings, geometries: &[Geometry]) {
     let platform = Platform::new(HostDriver::new(settings.on_lanes()));
-    let gpu = platform.open(0).unwrap().with_geometry(GEOMETRIES[3]);
-    let cases = [one_for_each_entry(), random_of_each_op()].concat();
-    let compared = suite::same_bits(&Staged(gpu), &levels::reference(), &cases);
-    assert!(compared.unwrap_or_else(|violation| panic!("{violation}")) > 1000);
-    every_entry_was_launched(platform.driver());
+    let mut cases = [one_for_each_entry(), random_of_each_op()].concat();
+    for (i, &geometry) in geometries.iter().enumerate() {
+        if i > 0 {
+            cases.retain(|case| OpInfo::named(case.op()).is_some_and(|op| !op.blocks.is_empty()));
+        }
+        let gpu = platform.open(0).unwrap().with_geometry(geometry);
+        let compared = suite::same_bits(&Staged(gpu), &levels::reference(), &cases);
+        assert!(compared.unwrap_or_else(|violation| panic!("{violation}")) > 1000);
+    }
+    every_entry_was_launched(platform.driver(), geometries.len() > 1);
 }
 
 #[test]
 fn warps_of_threads() {
-    lanes(Settings::warps(1));
+    lanes(Settings::warps(1), &[GEOMETRIES[3], shared(3, 2)]);
 }
 
 #[test]
 fn waves_of_threads() {
-    lanes(Settings::waves(1));
+    lanes(Settings::waves(1), &GEOMETRIES[3..4]);
 }
 
 /// Rows that begin and end everywhere in a chunk, with a hundred and more tokens, through each entry point of
 /// ops that a step calls; one case has a row of 131,072, and an op of one array, which is read several chunks
 /// at once, has longer rows.
-fn rows_of_all_lengths(settings: Settings) {
+fn rows_of_all_lengths(settings: Settings, geometry: Geometry) {
     let platform = Platform::new(HostDriver::new(settings.on_lanes()));
-    let gpu = platform.open(0).unwrap().with_geometry(GEOMETRIES[3]);
+    let gpu = platform.open(0).unwrap().with_geometry(geometry);
     let of = |case: &Case, lengths: &[u32], mask| {
         let shape = Shape { name: "lengths", catches: "", lengths: lengths.to_vec() };
         let data = tokens(&shape, mask, Range::Realistic, Source::new(case.data.elements() as u64));
@@ -219,12 +231,17 @@ fn rows_of_all_lengths(settings: Settings) {
 
 #[test]
 fn rows_of_all_lengths_in_warps() {
-    rows_of_all_lengths(Settings::warps(1));
+    rows_of_all_lengths(Settings::warps(1), GEOMETRIES[3]);
 }
 
 #[test]
 fn rows_of_all_lengths_in_waves() {
-    rows_of_all_lengths(Settings::waves(1));
+    rows_of_all_lengths(Settings::waves(1), GEOMETRIES[3]);
+}
+
+#[test]
+fn rows_of_all_lengths_that_warps_share() {
+    rows_of_all_lengths(Settings::warps(1), shared(3, 2));
 }
 
 /// The largest logit and its first place, in rows of several trips with an end: wherever it is, with ties of

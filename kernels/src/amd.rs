@@ -1,5 +1,6 @@
 //! A wave of AMD's CDNA: 64 lanes.
 
+use crate::entry::Own;
 use crate::wave::Wave;
 use core::sync::atomic::{Ordering, compiler_fence};
 
@@ -25,15 +26,20 @@ unsafe extern "C" {
 #[derive(Clone, Copy)]
 pub(crate) struct Warp;
 
-impl Warp {
+impl Own for Warp {
     /// A wave computes one row. In a loop over rows LLVM keeps everything that does not depend on the row in
     /// scalar registers: the kernels with metrics spilled up to 32 of them, and the smallest kernels needed
     /// 50 % more vector registers.
-    pub(crate) const ONE_ROW: bool = true;
+    const ONE_ROW: bool = true;
+
+    #[inline(always)]
+    fn own() -> Self {
+        Warp
+    }
 
     /// The row of this wave, in a grid that is `teams` workgroups wide.
     #[inline(always)]
-    pub(crate) fn first_row(teams: u32) -> usize {
+    fn first_row(teams: u32) -> usize {
         workgroup_y() as usize * teams as usize + workgroup_x() as usize
     }
 }

@@ -12,10 +12,12 @@
     feature(abi_gpu_kernel, core_intrinsics, link_llvm_intrinsics),
     allow(internal_features)
 )]
+#![cfg_attr(target_arch = "nvptx64", feature(asm_experimental_arch))]
 
 #[cfg(not(any(target_arch = "nvptx64", target_arch = "amdgpu")))]
 extern crate std;
 
+mod block;
 pub mod team;
 pub mod wave;
 

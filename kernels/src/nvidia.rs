@@ -1,6 +1,8 @@
 //! An NVIDIA warp.
 
-use crate::wave::Wave;
+use crate::entry::Own;
+use crate::wave::{SHARED, Wave};
+use core::arch::asm;
 
 /// All 32 lanes take part in a shuffle.
 const ALL: u32 = u32::MAX;
@@ -27,25 +29,49 @@ unsafe extern "C" {
     safe fn fmax_nan(a: f32, b: f32) -> f32;
     #[link_name = "llvm.nvvm.bar.warp.sync"]
     fn bar_warp_sync(members: u32);
+    #[link_name = "llvm.nvvm.barrier.cta.sync.aligned.all"]
+    fn barrier(number: u32);
 }
 
-/// This thread's warp: blocks are 32 × n threads, so a warp is one value of `tid.y`.
+/// This thread's warp: blocks are 32 × n threads, so a warp is one value of `tid.y`. The warps of a `BLOCK`
+/// own a row together.
 #[derive(Clone, Copy)]
-pub(crate) struct Warp;
+pub(crate) struct Warp<const BLOCK: bool = false> {
+    /// Where the block's memory is.
+    shared: u32,
+}
 
-impl Warp {
-    /// A warp computes several rows, one after the other.
-    pub(crate) const ONE_ROW: bool = false;
+impl<const BLOCK: bool> Own for Warp<BLOCK> {
+    /// A warp or block computes several rows, one after the other.
+    const ONE_ROW: bool = false;
 
-    /// The first row of this warp: its index in the grid.
     #[inline(always)]
-    pub(crate) fn first_row(_teams: u32) -> usize {
-        (ctaid_x() * ntid_y() + tid_y()) as usize
+    #[allow(unsafe_code)]
+    fn own() -> Self {
+        let mut shared = 0;
+        if BLOCK {
+            // SAFETY: declares memory and takes its address. Rust has no type for this memory.
+            unsafe {
+                asm!(
+                    "{{ .shared .align 16 .b8 lockstep_shared[{bytes}]; mov.u32 {at}, lockstep_shared; }}",
+                    bytes = const SHARED * 4,
+                    at = out(reg32) shared,
+                    options(pure, nomem, nostack, preserves_flags),
+                );
+            }
+        }
+        Warp { shared }
+    }
+
+    /// The index of the warp or block in the grid.
+    #[inline(always)]
+    fn first_row(_teams: u32) -> usize {
+        (if BLOCK { ctaid_x() } else { ctaid_x() * ntid_y() + tid_y() }) as usize
     }
 }
 
 #[allow(unsafe_code)]
-impl Wave for Warp {
+impl<const BLOCK: bool> Wave for Warp<BLOCK> {
     const WIDTH: usize = 32;
 
     #[inline(always)]
@@ -87,5 +113,60 @@ impl Wave for Warp {
     fn settle(self) {
         // SAFETY: as above. It orders memory accesses between the participating lanes.
         unsafe { bar_warp_sync(ALL) }
+    }
+
+    const BLOCK: bool = BLOCK;
+
+    #[inline(always)]
+    fn waves(self) -> u32 {
+        if BLOCK { ntid_y() } else { 1 }
+    }
+
+    #[inline(always)]
+    fn wave(self) -> u32 {
+        if BLOCK { tid_y() } else { 0 }
+    }
+
+    #[inline(always)]
+    fn meet(self) {
+        if !BLOCK {
+            return self.settle();
+        }
+        // SAFETY: all lanes of all warps call this together (Wave's contract).
+        unsafe { barrier(0) }
+    }
+
+    // Plain stores and loads for the assembler, which orders them by the barriers; the compiler keeps them in
+    // order because they are not `nomem`.
+    #[inline(always)]
+    fn put(self, at: u32, word: u32) {
+        let at = self.shared + at * 4;
+        // SAFETY: inside the block's memory, aligned (Wave's contract).
+        unsafe { asm!("st.shared.b32 [{}], {};", in(reg32) at, in(reg32) word, options(nostack)) }
+    }
+
+    #[inline(always)]
+    fn get(self, at: u32) -> u32 {
+        let at = self.shared + at * 4;
+        let word;
+        // SAFETY: as above.
+        unsafe { asm!("ld.shared.b32 {}, [{}];", out(reg32) word, in(reg32) at, options(nostack, readonly)) }
+        word
+    }
+
+    #[inline(always)]
+    fn put64(self, at: u32, words: u64) {
+        let at = self.shared + at * 4;
+        // SAFETY: as above.
+        unsafe { asm!("st.shared.b64 [{}], {};", in(reg32) at, in(reg64) words, options(nostack)) }
+    }
+
+    #[inline(always)]
+    fn get64(self, at: u32) -> u64 {
+        let at = self.shared + at * 4;
+        let words;
+        // SAFETY: as above.
+        unsafe { asm!("ld.shared.b64 {}, [{}];", out(reg64) words, in(reg32) at, options(nostack, readonly)) }
+        words
     }
 }

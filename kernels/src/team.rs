@@ -5,15 +5,18 @@
 //! l + WIDTH, …. All loads of a chunk are issued before the first is used, so that a chunk waits for memory
 //! once. Past the end of a row its last element is read again instead of branching: no shuffle is under a
 //! condition on which lanes disagree. Offsets in a row are 32 bits wide, as those of a batch are.
+//!
+//! A row may also belong to a [block](crate::block) of waves, in ops whose table line says so. The calls that
+//! such an op does not make are refused by the compiler.
 
-use crate::wave::Wave;
+use crate::wave::{WAVES, Wave};
 use core::marker::PhantomData;
 use lockstep_core::num::{self, Arith, Storage};
 use lockstep_core::ragged::{Cells, In, Mask, Sink, Span, Stream, flag};
 use lockstep_core::team::fold::{COLUMNS, LANES, PER_LANE};
 use lockstep_core::team::order::{LEAST, ordered, signed_order, unordered};
 use lockstep_core::team::recur::STILL;
-use lockstep_core::team::scan::map_f64;
+use lockstep_core::team::scan::{Affine, map_f64};
 use lockstep_core::team::{
     AffineF64, Direction, Element, Key, Picked, Recurrence, Semigroup, Step, Swept, Team,
 };
@@ -40,6 +43,7 @@ macro_rules! each_column {
         }
     }};
 }
+pub(crate) use each_column;
 
 /// Runs `$body` for each of four chunks, unrolled as above.
 macro_rules! each_chunk {
@@ -56,7 +60,7 @@ macro_rules! each_chunk {
 
 /// A team on a wave, with arithmetic `A`.
 #[derive(Clone, Copy, Debug)]
-pub struct GpuTeam<W, A>(W, PhantomData<A>);
+pub struct GpuTeam<W, A>(pub(crate) W, PhantomData<A>);
 
 impl<W: Wave, A: Arith> GpuTeam<W, A> {
     /// Whether loads are issued trips before their use: AMD's are waited for where they are written.
@@ -77,7 +81,11 @@ impl<W: Wave, A: Arith> GpuTeam<W, A> {
     /// Reads this lane's elements of a whole chunk, from `i` on, and their bytes of the mask. Nothing is
     /// tested here: a test of a byte would wait for it.
     #[inline(always)]
-    fn read<S: Storage, const J: usize>(i: usize, mask: Mask<'_>, ins: [Stream<'_, S>; J]) -> Read<J> {
+    pub(crate) fn read<S: Storage, const J: usize>(
+        i: usize,
+        mask: Mask<'_>,
+        ins: [Stream<'_, S>; J],
+    ) -> Read<J> {
         let mut read = Read::NONE;
         for j in 0..J {
             match ins[j] {
@@ -138,6 +146,25 @@ impl<W: Wave, A: Arith> GpuTeam<W, A> {
         sums
     }
 
+    /// The sums of a sweep, those that are `counts` among them.
+    #[inline(always)]
+    fn sums<const K: usize, const E: usize>(&self, own: &mut Own<K, E>, counts: u32) -> [f64; K] {
+        for k in 0..K {
+            if counts >> k & 1 == 1 {
+                own.columns[0][k] = f64::from(own.counts[k]);
+            }
+        }
+        self.fold(own.columns)
+    }
+
+    /// The largest of each order.
+    #[inline(always)]
+    fn orders<const E: usize>(&self, orders: &mut [i32; E]) {
+        for order in orders {
+            *order = self.combine(order.cast_unsigned(), larger).cast_signed();
+        }
+    }
+
     #[inline(always)]
     fn butterfly<const MASK: u32, const K: usize>(&self, mut sums: [f64; K]) -> [f64; K] {
         for sum in &mut sums {
@@ -148,7 +175,7 @@ impl<W: Wave, A: Arith> GpuTeam<W, A> {
 
     /// Combines one word of every lane by an operation that is commutative and associative.
     #[inline(always)]
-    fn combine(&self, mut word: u32, f: impl Fn(u32, u32) -> u32) -> u32 {
+    pub(crate) fn combine(&self, mut word: u32, f: impl Fn(u32, u32) -> u32) -> u32 {
         let mut step = W::WIDTH as u32 / 2;
         while step > 0 {
             word = f(word, self.0.xor(word, step));
@@ -164,35 +191,49 @@ impl<W: Wave, A: Arith> GpuTeam<W, A> {
     }
 }
 
+/// The larger of two signed words.
+#[inline(always)]
+pub(crate) fn larger(a: u32, b: u32) -> u32 {
+    if a.cast_signed() > b.cast_signed() { a } else { b }
+}
+
 /// What a lane has read of a chunk.
 #[derive(Clone, Copy)]
-struct Read<const J: usize> {
-    x: [[f32; J]; PER_LANE],
-    byte: [u32; PER_LANE],
+pub(crate) struct Read<const J: usize> {
+    pub(crate) x: [[f32; J]; PER_LANE],
+    pub(crate) byte: [u32; PER_LANE],
 }
 
 impl<const J: usize> Read<J> {
-    const NONE: Self = Read { x: [[0.0; J]; PER_LANE], byte: [1; PER_LANE] };
+    pub(crate) const NONE: Self = Read { x: [[0.0; J]; PER_LANE], byte: [1; PER_LANE] };
 }
 
 /// What a lane of a sweep has gathered: its columns of K sums, its shares of those that are counts, the
 /// orders of E maxima, the worst alarm.
-struct Own<const K: usize, const E: usize> {
-    columns: [[f64; K]; PER_LANE],
+pub(crate) struct Own<const K: usize, const E: usize> {
+    pub(crate) columns: [[f64; K]; PER_LANE],
     counts: [u32; K],
     maxima: [i32; E],
     alarm: u32,
 }
 
 impl<const K: usize, const E: usize> Own<K, E> {
-    /// Takes an element of column Q: returns its results, and gathers them if it is `live`.
+    /// Takes an element of column Q: gathers its results if it is `live`, and returns them with its terms,
+    /// unless it is to `ADD` these to its column.
     #[inline(always)]
-    fn take<const Q: usize, A: Arith, const J: usize, const M: usize, F: Element<J, M, K, E>>(
+    pub(crate) fn take<
+        const Q: usize,
+        const ADD: bool,
+        A: Arith,
+        const J: usize,
+        const M: usize,
+        F: Element<J, M, K, E>,
+    >(
         &mut self,
         f: &F,
         x: [f32; J],
         live: bool,
-    ) -> [f32; M] {
+    ) -> ([f32; M], [f32; K]) {
         let input = |j: usize| x[j];
         let mut staged = [0.0; 2];
         let mut worst = 0;
@@ -206,9 +247,14 @@ impl<const K: usize, const E: usize> Own<K, E> {
         let lane = f.element::<A>(staged, input);
         // Two loops without branches: LLVM does not unroll a longer one (see `each_column`).
         let counted = |k: usize| F::COUNTS >> k & 1 == 1;
+        let mut terms = [0.0; K];
         for k in 0..K {
             // A column is never -0, so adding +0 leaves it unchanged.
-            self.columns[Q][k] += if live & !counted(k) { f64::from(lane.sum[k]) } else { 0.0 };
+            if ADD {
+                self.columns[Q][k] += if live & !counted(k) { f64::from(lane.sum[k]) } else { 0.0 };
+            } else {
+                terms[k] = if live { lane.sum[k] } else { 0.0 };
+            }
         }
         for k in 0..K {
             self.counts[k] += u32::from(live & counted(k) & (lane.sum[k] != 0.0));
@@ -222,7 +268,7 @@ impl<const K: usize, const E: usize> Own<K, E> {
         for m in 0..M {
             out[m] = if live { out[m] } else { 0.0 };
         }
-        out
+        (out, terms)
     }
 }
 
@@ -255,11 +301,14 @@ impl<W: Wave, A: Arith> Team for GpuTeam<W, A> {
         // Whole chunks need no bounds.
         let (lane, length, chunk) = (self.0.lane(), span.len() as u32, COLUMNS as u32);
         let mut left = length;
+        if W::BLOCK {
+            left = self.rounds(&mut own, span, mask, ins, outs, f);
+        }
         macro_rules! take_chunk {
             ($read:expr, $i:expr) => {{
                 let (read, i) = ($read, $i);
                 each_column!(Q => {
-                    let out = own.take::<Q, A, J, M, F>(f, read.x[Q], read.byte[Q] != 0);
+                    let (out, _) = own.take::<Q, true, A, J, M, F>(f, read.x[Q], read.byte[Q] != 0);
                     for m in 0..M {
                         if let Some(sink) = outs[m] {
                             sink.put(i + Q * W::WIDTH, S::narrow(out[m]));
@@ -270,7 +319,7 @@ impl<W: Wave, A: Arith> Team for GpuTeam<W, A> {
         }
         // One long array: several chunks are read before the first is computed.
         let at_once = if K <= 1 { 4 } else { 2 };
-        if Self::AHEAD && J == 1 && F::STAGES == 0 {
+        if Self::AHEAD && J == 1 && F::STAGES == 0 && !W::BLOCK {
             while left >= at_once * chunk {
                 let i = span.end - left as usize + lane;
                 let mut reads = [Read::NONE; 4];
@@ -292,10 +341,10 @@ impl<W: Wave, A: Arith> Team for GpuTeam<W, A> {
         // (docs/decisions/0032-first-gpu.md).
         let ahead = Self::AHEAD && (K <= 3 || M <= 1 || F::STAGES > 1);
         let mut read = Read::NONE;
-        if ahead && left >= chunk {
+        if ahead && left >= chunk && !W::BLOCK {
             read = Self::read(span.end - left as usize + lane, mask, ins);
         }
-        while left >= chunk {
+        while left >= chunk && !W::BLOCK {
             let i = span.end - left as usize + lane;
             let coming = if ahead {
                 Self::read(if left >= 2 * chunk { i + COLUMNS } else { i }, mask, ins)
@@ -318,7 +367,7 @@ impl<W: Wave, A: Arith> Team for GpuTeam<W, A> {
             for j in 0..J {
                 x[j] = ins[j].at(i);
             }
-            let out = own.take::<0, A, J, M, F>(f, x, inside & mask.at(i));
+            let (out, _) = own.take::<0, true, A, J, M, F>(f, x, inside & mask.at(i));
             for m in 0..M {
                 if let Some(sink) = outs[m]
                     && inside
@@ -336,29 +385,31 @@ impl<W: Wave, A: Arith> Team for GpuTeam<W, A> {
         }
         let mut swept = Swept { sums: [0.0; K], maxima: [f32::NEG_INFINITY; E], alarm: 0 };
         swept.alarm = self.combine(own.alarm, flag::worse);
+        let mut orders = own.maxima;
+        if W::BLOCK {
+            swept.sums = self.sums(&mut own, F::COUNTS);
+            self.orders(&mut orders);
+            self.join(&mut swept, &mut orders, F::COUNTS);
+        }
         if !S::CANONICAL && swept.alarm > flag::LIMIT {
             // Only an element with an alarm writes a NaN (see `Lane::out`).
             for m in 0..M {
                 if let Some(out) = outs[m] {
-                    let mut offset = lane;
+                    let mut offset = self.thread();
                     while offset < length as usize {
                         let i = span.start + offset;
                         out.put(i, S::narrow(num::canonical(out.get(i).widen())));
-                        offset += W::WIDTH;
+                        offset += self.threads();
                     }
                 }
             }
         }
-        for k in 0..K {
-            if F::COUNTS >> k & 1 == 1 {
-                own.columns[0][k] = f64::from(own.counts[k]);
-            }
+        if !W::BLOCK {
+            swept.sums = self.sums(&mut own, F::COUNTS);
+            self.orders(&mut orders);
         }
-        swept.sums = self.fold(own.columns);
         for e in 0..E {
-            let larger = |a: u32, b: u32| if a.cast_signed() > b.cast_signed() { a } else { b };
-            let order = self.combine(own.maxima[e].cast_unsigned(), larger);
-            swept.maxima[e] = num::canonical(unordered(order.cast_signed()));
+            swept.maxima[e] = num::canonical(unordered(orders[e]));
         }
         swept
     }
@@ -407,12 +458,14 @@ impl<W: Wave, A: Arith> Team for GpuTeam<W, A> {
             return lockstep_core::logits::top(self, span, values);
         }
         let (lane, length) = (self.0.lane(), span.len() as u32);
-        let (mut largest, mut at, mut start) = (f32::NEG_INFINITY, 0, 0);
+        let (mut largest, mut at, mut start) = (f32::NEG_INFINITY, 0, self.0.wave() * TRIP);
         let mut keep = |found: f32, start: u32| {
             at = if found > largest { start } else { at };
             largest = self.0.larger(largest, found);
         };
-        while length - start >= TRIP {
+        // Whole trips; in a block, those of this wave.
+        let whole = length / TRIP * TRIP;
+        while if W::BLOCK { start < whole } else { length - start >= TRIP } {
             let i = span.start + start as usize + lane;
             let mut read = [[0.0; PER_LANE]; 4];
             each_chunk!(C => {
@@ -424,9 +477,12 @@ impl<W: Wave, A: Arith> Team for GpuTeam<W, A> {
                 each_column!(Q => { found = self.0.larger(found, read[C][Q]); });
             });
             keep(found, start);
-            start += TRIP;
+            start += self.0.waves() * TRIP;
         }
-        let rest = start;
+        let rest = if W::BLOCK { whole } else { start };
+        if W::BLOCK {
+            start = if self.0.wave() == 0 { rest } else { length };
+        }
         while start < length {
             let offset = start + lane as u32;
             if offset < length {
@@ -434,9 +490,13 @@ impl<W: Wave, A: Arith> Team for GpuTeam<W, A> {
             }
             start += W::WIDTH as u32;
         }
-        let found = num::canonical(self.combine_max(largest));
-        let trip =
-            self.combine(if largest == found { at } else { u32::MAX }, |a, b| if a < b { a } else { b });
+        let maximum = |a: u32, b: u32| num::max(f32::from_bits(a), f32::from_bits(b)).to_bits();
+        let least = |a, b| if a < b { a } else { b };
+        let found =
+            self.across(self.combine(largest.to_bits(), maximum), f32::NEG_INFINITY.to_bits(), maximum);
+        let found = num::canonical(f32::from_bits(found));
+        let trip = self.combine(if largest == found { at } else { u32::MAX }, least);
+        let trip = self.across(trip, u32::MAX, least);
         let mut first = u32::MAX;
         // In a row with NaN no lane has the largest: there is no trip.
         let mut offset = trip.wrapping_add(lane as u32);
@@ -445,7 +505,7 @@ impl<W: Wave, A: Arith> Team for GpuTeam<W, A> {
             first = if here & (offset < first) { offset } else { first };
             offset += W::WIDTH as u32;
         }
-        let first = self.combine(first, |a, b| if a < b { a } else { b });
+        let first = self.combine(first, least);
         (found, if first < length { first } else { 0 })
     }
 
@@ -486,8 +546,8 @@ impl<W: Wave, A: Arith> Team for GpuTeam<W, A> {
         let lane = self.0.lane();
         let (before, words, after) = bytes.words(span);
         let edge = |part: Span| u32::from(lane < part.len() && bytes.at(part.start + lane) != 0);
-        let mut count = edge(before) + edge(after);
-        let (length, mut start) = (words.len() as u32, 0);
+        let mut count = if self.0.wave() == 0 { edge(before) + edge(after) } else { 0 };
+        let (length, mut start) = (words.len() as u32, self.0.wave() * COLUMNS as u32);
         while start < length {
             let mut word = [0; PER_LANE];
             each_column!(Q => {
@@ -501,18 +561,19 @@ impl<W: Wave, A: Arith> Team for GpuTeam<W, A> {
                 let bits = (((word[Q] & 0x7f7f_7f7f) + 0x7f7f_7f7f) | word[Q]) & 0x8080_8080;
                 count += bits.count_ones();
             });
-            start += COLUMNS as u32;
+            start += self.0.waves() * COLUMNS as u32;
         }
         // Fewer than 2³² elements, because offsets are u32.
-        u64::from(self.combine(count, |a, b| a + b))
+        let sum = |a, b| a + b;
+        u64::from(self.across(self.combine(count, sum), 0, sum))
     }
 
     #[inline(always)]
     fn for_each(&self, span: Span, f: impl Fn(usize)) {
-        let mut i = span.start + self.0.lane();
+        let mut i = span.start + self.thread();
         while i < span.end {
             f(i);
-            i += W::WIDTH;
+            i += self.threads();
         }
     }
 
@@ -532,8 +593,12 @@ impl<W: Wave, A: Arith> Team for GpuTeam<W, A> {
         let own = self.0.lane() < LANES;
         let length = span.len() as u32;
         let mut carry = op.identity();
-        let mut left = length;
-        while left > 0 {
+        let (mut left, mut rest) = (self.left(length), length);
+        let (stride, mut odd) = (self.0.waves() * LANES as u32, false);
+        if W::BLOCK {
+            self.0.meet();
+        }
+        while if W::BLOCK { rest > 0 } else { left > 0 } {
             let inside = (l as u32) < left;
             // Outside, any element.
             let offset = match direction {
@@ -553,12 +618,21 @@ impl<W: Wave, A: Arith> Team for GpuTeam<W, A> {
                 x = if l >= step { joined } else { x };
                 step *= 2;
             }
-            x = op.join(carry, x);
-            carry = op.map_words(x, |word| self.0.read(word, LANES as u32 - 1));
+            if W::BLOCK {
+                let before;
+                (before, carry) =
+                    self.chain(if odd { 4 * WAVES } else { 0 }, op, x, carry, |c, x| op.join(c, x));
+                x = op.join(before, x);
+                odd = !odd;
+            } else {
+                x = op.join(carry, x);
+                carry = op.map_words(x, |word| self.0.read(word, LANES as u32 - 1));
+            }
             if inside & own {
                 put(at, x);
             }
-            left = left.saturating_sub(LANES as u32);
+            left = left.saturating_sub(stride);
+            rest = rest.saturating_sub(stride);
         }
     }
 
@@ -579,9 +653,11 @@ impl<W: Wave, A: Arith> Team for GpuTeam<W, A> {
         let last = LANES as u32 - 1;
         let own_half = self.0.lane() < LANES;
         let (mut carry, mut carried, mut alarm) = (0.0, behind, 0);
-        let mut left = span.len() as u32;
+        let (mut left, mut rest) = (self.left(span.len() as u32), span.len() as u32);
         let place = |left: u32| {
             let inside = (l as u32) < left;
+            // A wave of a block may have none left.
+            let left = if W::BLOCK && left == 0 { 1 } else { left };
             (span.start + (left - 1 - if inside { l as u32 } else { 0 }) as usize, inside)
         };
         let read = |left: u32| {
@@ -592,20 +668,23 @@ impl<W: Wave, A: Arith> Team for GpuTeam<W, A> {
             }
             (input, mask.bytes().map_or(1, |bytes| u32::from(bytes.at(i))))
         };
-        let block = LANES as u32;
+        let stride = self.0.waves() * LANES as u32;
+        if W::BLOCK {
+            self.0.meet();
+        }
         let (mut first, mut second) = (([0.0; J], 1), ([0.0; J], 1));
         if Self::AHEAD && left > 0 {
             first = read(left);
         }
-        if Self::AHEAD && left > block {
-            second = read(left - block);
+        if Self::AHEAD && left > stride {
+            second = read(left - stride);
         }
-        while left > 0 {
+        while if W::BLOCK { rest > 0 } else { left > 0 } {
             let mut third = second;
             if !Self::AHEAD {
                 first = read(left);
-            } else if left > 2 * block {
-                third = read(left - 2 * block);
+            } else if left > 2 * stride {
+                third = read(left - 2 * stride);
             }
             self.0.settle();
             let (i, inside) = place(left);
@@ -620,11 +699,18 @@ impl<W: Wave, A: Arith> Team for GpuTeam<W, A> {
             let before = u32::BITS - (votes & ((1 << l) - 1)).leading_zeros();
             let latest = u32::BITS - votes.leading_zeros();
             let bits = value.to_bits();
+            let mut behind = carried;
+            if W::BLOCK {
+                let found = self.0.read(bits, latest.saturating_sub(1));
+                (behind, carried) = self.nearest((latest > 0).then_some(found), carried);
+            }
             let found = f32::from_bits(self.0.read(bits, half + before.saturating_sub(1)));
-            let next = if before > 0 { found } else { carried };
+            let next = if before > 0 { found } else { behind };
             let value = if live { value } else { next };
-            let found = f32::from_bits(self.0.read(bits, latest.saturating_sub(1)));
-            carried = if latest > 0 { found } else { carried };
+            if !W::BLOCK {
+                let found = f32::from_bits(self.0.read(bits, latest.saturating_sub(1)));
+                carried = if latest > 0 { found } else { carried };
+            }
 
             let map = f.map(own, value, next);
             let mut map = if live { map } else { STILL };
@@ -635,10 +721,17 @@ impl<W: Wave, A: Arith> Team for GpuTeam<W, A> {
                 map = AffineF64.join(if l >= step { before } else { STILL }, map);
                 step *= 2;
             }
-            let y = map.offset + map.rate * carry;
+            let mut start = carry;
+            if W::BLOCK {
+                let of = |carry: f64, map: Affine| map.offset + map.rate * carry;
+                (start, carry) = self.chain(2 * WAVES, AffineF64, map, carry, of);
+            }
+            let y = map.offset + map.rate * start;
             let before = map_f64(y, |word| self.0.read(word, lower));
-            let y_next = if l > 0 { before } else { carry };
-            carry = map_f64(y, |word| self.0.read(word, last));
+            let y_next = if l > 0 { before } else { start };
+            if !W::BLOCK {
+                carry = map_f64(y, |word| self.0.read(word, last));
+            }
             let values = f.out(Step { live, own, value, next, y, y_next });
             for m in 0..M {
                 if let Some(out) = outs[m] {
@@ -649,9 +742,10 @@ impl<W: Wave, A: Arith> Team for GpuTeam<W, A> {
                 }
             }
             (first, second) = (second, third);
-            left = left.saturating_sub(block);
+            left = left.saturating_sub(stride);
+            rest = rest.saturating_sub(stride);
         }
-        self.combine(alarm, flag::worse)
+        self.across(self.combine(alarm, flag::worse), 0, flag::worse)
     }
 
     /// Every pick is a pass over the row, whose elements come from cache: the keys of a lane would be an
@@ -666,6 +760,7 @@ impl<W: Wave, A: Arith> Team for GpuTeam<W, A> {
         key: &F,
         put: impl Fn(usize, usize),
     ) -> Picked<f32> {
+        const { assert!(!W::BLOCK, "a row of one wave") };
         // Orders as unsigned integers; 0 is below the order of every number.
         let unsigned = |order: i32| order.cast_unsigned() ^ LEAST.cast_unsigned();
         let length = span.len();
@@ -707,6 +802,7 @@ impl<W: Wave, A: Arith> Team for GpuTeam<W, A> {
 
     #[inline(always)]
     fn slots(&self, count: usize, value: impl Fn(usize) -> f32) -> f32 {
+        const { assert!(!W::BLOCK, "a row of one wave") };
         if self.0.lane() < count { value(self.0.lane()) } else { 0.0 }
     }
 
@@ -728,6 +824,7 @@ impl<W: Wave, A: Arith> Team for GpuTeam<W, A> {
 
     #[inline(always)]
     fn put_slots(&self, span: Span, out: Cells<'_, f32>, slots: f32) {
+        const { assert!(!W::BLOCK, "a row of one wave") };
         let j = self.0.lane();
         if j < span.len() {
             out.put(span.start + j, slots);
@@ -736,6 +833,7 @@ impl<W: Wave, A: Arith> Team for GpuTeam<W, A> {
 
     #[inline(always)]
     fn place(&self, span: Span, count: usize, at: impl Fn(usize) -> usize, put: impl Fn(usize, usize)) {
+        const { assert!(!W::BLOCK, "a row of one wave") };
         let mut j = 0;
         while j < count {
             let offset = at(j);
@@ -748,11 +846,11 @@ impl<W: Wave, A: Arith> Team for GpuTeam<W, A> {
 
     #[inline(always)]
     fn settle(&self) {
-        self.0.settle();
+        self.0.meet();
     }
 
     #[inline(always)]
     fn leads(&self) -> bool {
-        self.0.lane() == 0
+        self.thread() == 0
     }
 }

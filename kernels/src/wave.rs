@@ -1,4 +1,5 @@
-//! The hardware interface of a team: the lane index, and moving words between lanes.
+//! The hardware interface of a team: the lane index, moving words between lanes, and the memory that the
+//! waves of a block share.
 
 /// The threads that own a row: a warp of 32 on NVIDIA, a wave of 64 on AMD.
 ///
@@ -23,4 +24,50 @@ pub trait Wave: Copy {
     }
     /// Makes earlier memory writes of all lanes visible to all lanes.
     fn settle(self);
+
+    /// Whether several waves, a block, may own a row. All of them then call [`meet`](Wave::meet) together.
+    const BLOCK: bool = false;
+    /// Number of waves that own the row.
+    #[inline(always)]
+    fn waves(self) -> u32 {
+        1
+    }
+    /// This wave's number among them.
+    #[inline(always)]
+    fn wave(self) -> u32 {
+        0
+    }
+    /// Waits for the waves of the block, and makes earlier memory writes of all of them visible to all.
+    #[inline(always)]
+    fn meet(self) {
+        self.settle();
+    }
+    /// Stores word `at` of the block's memory, below [`SHARED`].
+    #[inline(always)]
+    fn put(self, at: u32, word: u32) {
+        let _ = (at, word);
+    }
+    /// Word `at` of the block's memory.
+    #[inline(always)]
+    fn get(self, at: u32) -> u32 {
+        let _ = at;
+        0
+    }
+    /// [`put`](Wave::put) of two words from an even place on.
+    #[inline(always)]
+    fn put64(self, at: u32, words: u64) {
+        self.put(at, words as u32);
+        self.put(at + 1, (words >> 32) as u32);
+    }
+    /// [`get`](Wave::get) of two words from an even place on.
+    #[inline(always)]
+    fn get64(self, at: u32) -> u64 {
+        u64::from(self.get(at + 1)) << 32 | u64::from(self.get(at))
+    }
 }
+
+/// Words of memory that the waves of a block share: what CUDA gives a block that does not ask for more.
+pub const SHARED: u32 = 48 * 1024 / 4;
+
+/// The most waves of a block that own a row.
+pub const WAVES: u32 = 16;

@@ -189,23 +189,28 @@ impl Device {
     }
 }
 
-/// Every block size, then grids of one block and of a few blocks, in which each team takes several rows.
+/// Every block size, then grids of one block and of a few blocks, in which each team takes several rows, then
+/// rows that several warps share.
 fn geometries() -> impl Iterator<Item = Geometry> {
     let teams = [None, Some(1), Some(2), Some(4), Some(16), Some(32)];
-    let with = |teams_per_block, max_blocks| Geometry { teams_per_block, max_blocks };
+    let with = |teams_per_block, max_blocks| Geometry { teams_per_block, max_blocks, warps_per_row: Some(1) };
+    let shared =
+        |warps, max_blocks| Geometry { warps_per_row: Some(warps), max_blocks, ..Geometry::default() };
     let sizes = teams.into_iter().map(move |teams| with(teams, None));
-    sizes.chain([with(None, Some(1)), with(Some(3), Some(7)), with(Some(1), Some(2))])
+    let few = [with(None, Some(1)), with(Some(3), Some(7)), with(Some(1), Some(2))];
+    sizes.chain(few).chain([Geometry::default(), shared(16, None), shared(3, Some(2))])
 }
 
 fn describe(backend: Backend, info: &DeviceInfo, geometry: Geometry) -> String {
     let of = |number: Option<u32>, what: &str| number.map_or(String::new(), |n| format!(", {n} {what}"));
     format!(
-        "{backend}:{} ({}, {}{}{})",
+        "{backend}:{} ({}, {}{}{}{})",
         info.ordinal,
         info.name,
         info.arch,
         of(geometry.teams_per_block, "teams a block"),
-        of(geometry.max_blocks, "blocks")
+        of(geometry.max_blocks, "blocks"),
+        of(geometry.warps_per_row.filter(|warps| *warps > 1), "warps a row")
     )
 }
 

@@ -5,7 +5,7 @@ use crate::device::{self, GFX942, PTX};
 use crate::resources::{self, PROCESSORS, Row};
 use crate::speed::{self, sass};
 use crate::toolchain::{Toolchain, Versions, output};
-use crate::{Fault, gfx942, ir, ptx, same_entries, workspace};
+use crate::{Fault, blocks, entries, gfx942, ir, ptx, same_entries, workspace};
 use anyhow::{Context, Result, bail};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -112,7 +112,11 @@ impl Artifacts {
             ("resource table", rows.iter().map(|row| row.entry.clone()).collect()),
             ("speed table", costs.iter().map(|row| row.entry.clone()).collect()),
         ] {
-            faults.extend(same_entries(what, &found.iter().map(String::as_str).collect::<Vec<_>>()));
+            let mut wanted: Vec<&str> = entries().iter().map(|(_, entry)| *entry).collect();
+            if what == "PTX" {
+                wanted.extend(blocks());
+            }
+            faults.extend(same_entries(what, &found.iter().map(String::as_str).collect::<Vec<_>>(), &wanted));
         }
         faults.extend(code_object::check(&kernels));
         faults.extend(resources::check(&rows));
@@ -135,6 +139,7 @@ fn agree(
     for row in rows {
         for (of, wanted, found) in [
             ("PTX", row.ptx_fused, ptx.get(&row.entry)),
+            ("PTX of a block", row.block_fused, ptx.get(&format!("{}_block", row.entry))),
             ("listing", row.gfx942_fused, gfx942.get(&row.entry)),
         ] {
             let found = found.map(|fused| [fused.single as u32, fused.double as u32]);

@@ -63,14 +63,18 @@ pub fn entries() -> Vec<(&'static str, &'static str)> {
     lockstep_core::op::OPS.iter().flat_map(|op| op.entries.iter().map(|entry| (op.name, *entry))).collect()
 }
 
+/// Every entry point in which a block of warps shares a row: NVIDIA's alone.
+pub fn blocks() -> Vec<&'static str> {
+    lockstep_core::op::OPS.iter().flat_map(|op| op.blocks).copied().collect()
+}
+
 /// The differences between a list of entry points and the table's.
-pub fn same_entries(of: &str, found: &[&str]) -> Vec<Fault> {
-    let wanted = entries();
-    let missing = wanted.iter().filter(|(_, entry)| !found.contains(entry));
-    let extra = found.iter().filter(|name| !wanted.iter().any(|(_, entry)| entry == *name));
+pub fn same_entries(of: &str, found: &[&str], wanted: &[&str]) -> Vec<Fault> {
+    let missing = wanted.iter().filter(|entry| !found.contains(entry));
+    let extra = found.iter().filter(|name| !wanted.contains(name));
     let fault = |name: &str, what: &str| Fault::new(name, 0, format!("{what} {of}"));
     missing
-        .map(|(_, entry)| fault(entry, "is in the table of ops but not in the"))
+        .map(|entry| fault(entry, "is in the table of ops but not in the"))
         .chain(extra.map(|name| fault(name, "is not in the table of ops but in the")))
         .collect()
 }

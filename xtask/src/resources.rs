@@ -75,6 +75,10 @@ pub struct Row {
     pub ptx_fused: [u32; 2],
     /// The numbers for each of [`PROCESSORS`].
     pub ptx: [Assembled; 3],
+    /// Those of the entry point in which a block shares a row; zeros if there is none.
+    pub block_fused: [u32; 2],
+    /// The numbers for each of [`PROCESSORS`].
+    pub block: [Assembled; 3],
     /// Fused multiply-adds in the LLVM IR of the code object.
     pub gfx942_fused: [u32; 2],
     /// VGPRs, AGPRs, SGPRs, VGPR spills, SGPR spills, scratch, LDS, bytes of arguments.
@@ -149,17 +153,24 @@ pub fn table(
         let traffic = traffic::of(op, entry)
             .with_context(|| format!("{entry} has no traffic (xtask/src/traffic.rs)"))?;
         let kernel = objects.get(entry).with_context(|| format!("{entry} is not in the code object"))?;
-        let mut ptx = [Assembled::default(); 3];
-        for (to, from) in ptx.iter_mut().zip(assembled) {
-            *to = *from.get(entry).with_context(|| format!("{entry} is not in the PTX"))?;
-        }
+        let of_ptx = |entry: &str| -> Result<[Assembled; 3]> {
+            let mut ptx = [Assembled::default(); 3];
+            for (to, from) in ptx.iter_mut().zip(assembled) {
+                *to = *from.get(entry).with_context(|| format!("{entry} is not in the PTX"))?;
+            }
+            Ok(ptx)
+        };
+        let shared = format!("{entry}_block");
+        let has = crate::blocks().contains(&&shared[..]);
         Ok(Row {
             op: op.to_owned(),
             entry: entry.to_owned(),
             element: traffic.element.to_owned(),
             bytes: traffic.bytes() as u32,
             ptx_fused: fused(ptx_ir, entry)?,
-            ptx,
+            ptx: of_ptx(entry)?,
+            block_fused: if has { fused(ptx_ir, &shared)? } else { [0; 2] },
+            block: if has { of_ptx(&shared)? } else { Default::default() },
             gfx942_fused: fused(gfx942_ir, entry)?,
             gfx942: of_kernel(kernel),
         })
@@ -188,6 +199,13 @@ pub fn check(rows: &[Row]) -> Vec<Fault> {
             zero(processor, "spill loads", used.spill_loads);
             zero(processor, "barriers", used.barriers);
         }
+        for (processor, used) in PROCESSORS.iter().zip(&row.block) {
+            let of = format!("{processor}, block");
+            zero(&of, "stack", used.stack);
+            zero(&of, "spill stores", used.spill_stores);
+            zero(&of, "spill loads", used.spill_loads);
+            zero(&of, "barriers beside one", used.barriers.saturating_sub(1));
+        }
         let [_, _, _, vgpr_spills, sgpr_spills, scratch, lds, _] = row.gfx942;
         zero("gfx942", "VGPR spills", vgpr_spills);
         zero("gfx942", "SGPR spills", sgpr_spills);
@@ -197,16 +215,20 @@ pub fn check(rows: &[Row]) -> Vec<Fault> {
     faults
 }
 
+/// Of `ptxas`, for an entry point and for the one of a block.
 const PTX_COLUMNS: [&str; 6] = ["registers", "stack", "spill_stores", "spill_loads", "barriers", "warps"];
 const GFX942_COLUMNS: [&str; 9] =
     ["vgprs", "agprs", "sgprs", "vgpr_spills", "sgpr_spills", "scratch", "lds", "kernarg", "waves"];
 
 /// Renders the table as CSV.
 pub fn csv(rows: &[Row]) -> String {
-    let mut text = String::from("op,entry,element,bytes,ptx_fma_f32,ptx_fma_f64");
-    for processor in PROCESSORS {
-        for column in PTX_COLUMNS {
-            let _ = write!(text, ",{processor}_{column}");
+    let mut text = String::from("op,entry,element,bytes");
+    for of in ["", "block_"] {
+        let _ = write!(text, ",ptx_{of}fma_f32,ptx_{of}fma_f64");
+        for processor in PROCESSORS {
+            for column in PTX_COLUMNS {
+                let _ = write!(text, ",{processor}_{of}{column}");
+            }
         }
     }
     text += ",gfx942_fma_f32,gfx942_fma_f64";
@@ -216,11 +238,15 @@ pub fn csv(rows: &[Row]) -> String {
     text.push('\n');
     for row in rows {
         let _ = write!(text, "{},{},{},{}", row.op, row.entry, row.element, row.bytes);
-        let ptx = row.ptx.iter().flat_map(|used| {
-            let Assembled { registers, stack, spill_stores, spill_loads, barriers } = *used;
-            [registers, stack, spill_stores, spill_loads, barriers, warps(registers)]
-        });
-        let numbers = row.ptx_fused.into_iter().chain(ptx).chain(row.gfx942_fused).chain(row.gfx942);
+        let ptx = |fused: [u32; 2], used: [Assembled; 3]| {
+            let numbers = used.map(|used| {
+                let Assembled { registers, stack, spill_stores, spill_loads, barriers } = used;
+                [registers, stack, spill_stores, spill_loads, barriers, warps(registers)]
+            });
+            fused.into_iter().chain(numbers.into_iter().flatten())
+        };
+        let nvidia = ptx(row.ptx_fused, row.ptx).chain(ptx(row.block_fused, row.block));
+        let numbers = nvidia.chain(row.gfx942_fused).chain(row.gfx942);
         for number in numbers.chain([waves(row.gfx942[0], row.gfx942[2])]) {
             let _ = write!(text, ",{number}");
         }
@@ -239,25 +265,28 @@ pub fn from_csv(text: &str) -> Result<Vec<Row>> {
         let mut next = numbers.into_iter();
         let mut next = || next.next().with_context(|| format!("a short line: {line}"));
         let bytes = next()?;
-        let ptx_fused = [next()?, next()?];
-        let mut ptx = [Assembled::default(); 3];
-        for used in &mut ptx {
-            *used = Assembled {
-                registers: next()?,
-                stack: next()?,
-                spill_stores: next()?,
-                spill_loads: next()?,
-                barriers: next()?,
-            };
-            next()?;
-        }
+        let mut nvidia = || -> Result<([u32; 2], [Assembled; 3])> {
+            let (fused, mut ptx) = ([next()?, next()?], [Assembled::default(); 3]);
+            for used in &mut ptx {
+                *used = Assembled {
+                    registers: next()?,
+                    stack: next()?,
+                    spill_stores: next()?,
+                    spill_loads: next()?,
+                    barriers: next()?,
+                };
+                next()?;
+            }
+            Ok((fused, ptx))
+        };
+        let ((ptx_fused, ptx), (block_fused, block)) = (nvidia()?, nvidia()?);
         let gfx942_fused = [next()?, next()?];
         let mut gfx942 = [0; 8];
         for value in &mut gfx942 {
             *value = next()?;
         }
         let [op, entry, element] = [op, entry, element].map(|&word| word.to_owned());
-        Ok(Row { op, entry, element, bytes, ptx_fused, ptx, gfx942_fused, gfx942 })
+        Ok(Row { op, entry, element, bytes, ptx_fused, ptx, block_fused, block, gfx942_fused, gfx942 })
     };
     text.lines().skip(1).map(row).collect()
 }
@@ -271,32 +300,38 @@ pub fn markdown(rows: &[Row]) -> String {
 **bytes**: moved per element, each array once (`xtask/src/traffic.rs`). **registers**: of a thread, by \
 `ptxas`, for sm_80 / sm_90 / sm_100;
 **warps**: that a multiprocessor can hold by registers alone (64 Ki of them, blocks of 8 warps, at most 64), \
-for sm_90. **VGPRs**, **SGPRs**: of a
+for sm_90. **block**: registers, for
+sm_80 / sm_90 / sm_100, of the entry point in which a block of warps shares a row; 16 of them fit with up to \
+128. **VGPRs**, **SGPRs**: of a
 wave on gfx942; **waves**: that a SIMD can hold by registers alone (512 and 800 of them, at most 8). \
 **spills**: registers or bytes that went to
-memory or to other registers, on all four, with stack, scratch, LDS and barriers: anything but 0 fails the \
+memory or to other registers, on all four, with stack, scratch and LDS: anything but 0 fails the \
 build. **fma**: fused multiply-adds that the
 source asks for (PTX / gfx942: a lane of NVIDIA has four columns, one of AMD two), which is what the \
 assembly must have.
 
-| entry point | element | bytes | registers | warps | VGPRs | SGPRs | waves | spills | fma |
-|---|---|---|---|---|---|---|---|---|---|
+| entry point | element | bytes | registers | warps | block | VGPRs | SGPRs | waves | spills | fma |
+|---|---|---|---|---|---|---|---|---|---|---|
 ",
     );
     for row in rows {
-        let registers: Vec<String> = row.ptx.iter().map(|used| used.registers.to_string()).collect();
+        let registers = |of: &[Assembled; 3]| match of[0].registers {
+            0 => "–".to_owned(),
+            _ => of.map(|used| used.registers.to_string()).join(" / "),
+        };
         let [vgprs, _, sgprs, vgpr_spills, sgpr_spills, scratch, lds, _] = row.gfx942;
         let of_ptx =
-            row.ptx.iter().map(|used| used.stack + used.spill_stores + used.spill_loads + used.barriers);
+            row.ptx.iter().chain(&row.block).map(|used| used.stack + used.spill_stores + used.spill_loads);
         let spills = of_ptx.sum::<u32>() + vgpr_spills + sgpr_spills + scratch + lds;
         let _ = writeln!(
             text,
-            "| `{}` | {} | {} | {} | {} | {vgprs} | {sgprs} | {} | {spills} | {} / {} |",
+            "| `{}` | {} | {} | {} | {} | {} | {vgprs} | {sgprs} | {} | {spills} | {} / {} |",
             row.entry,
             row.element,
             row.bytes,
-            registers.join(" / "),
+            registers(&row.ptx),
             warps(row.ptx[1].registers),
+            registers(&row.block),
             waves(vgprs, sgprs),
             row.ptx_fused[0],
             row.gfx942_fused[0],
@@ -359,6 +394,8 @@ ptxas info    : Used 38 registers, used 1 barriers, 16 bytes cumulative stack si
             bytes: 17,
             ptx_fused: [8, 1],
             ptx: [48, 49, 50].map(|registers| Assembled { registers, ..Assembled::default() }),
+            block_fused: [8, 0],
+            block: [58, 59, 60].map(|registers| Assembled { registers, barriers: 1, ..Assembled::default() }),
             gfx942_fused: [4, 2],
             gfx942: [29, 0, 50, 0, 0, 0, 0, 712],
         }
@@ -378,11 +415,12 @@ ptxas info    : Used 38 registers, used 1 barriers, 16 bytes cumulative stack si
     fn catches_every_spill() {
         assert_eq!(check(&[row()]), []);
         for processor in 0..3 {
-            for field in 0..4 {
+            for (block, field) in (0..8).map(|i| (i / 4, i % 4)) {
                 let mut spilled = row();
-                let used = &mut spilled.ptx[processor];
+                let used = if block == 0 { &mut spilled.ptx } else { &mut spilled.block };
+                let used = &mut used[processor];
                 *[&mut used.stack, &mut used.spill_stores, &mut used.spill_loads, &mut used.barriers]
-                    [field] = 1;
+                    [field] = 2;
                 assert_eq!(check(&[spilled]).len(), 1);
             }
         }

@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 use std::path::Path;
 use xtask::artifacts::{Artifacts, folder};
-use xtask::{Fault, code_object, entries, gfx942, ptx, resources, speed};
+use xtask::{Fault, blocks, code_object, entries, gfx942, ptx, resources, speed};
 
 fn committed() -> Artifacts {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
@@ -40,7 +40,8 @@ fn they_keep_every_rule() {
 #[test]
 fn the_rules_have_something_to_look_at() {
     let artifacts = committed();
-    assert!(entries().len() >= 120);
+    assert!(entries().len() >= 120 && blocks().len() >= 100);
+    assert!(count(&artifacts.ptx, "bar.sync") >= 200 && count(&artifacts.ptx, "st.shared") > 1000);
     assert!(count(&artifacts.ptx, "shfl.sync") > 500 && count(&artifacts.ptx, "fma.rn.f32") > 1000);
     assert!(count(&artifacts.listing, "v_div_fixup") > 20 && count(&artifacts.listing, "v_rsq_f64") >= 1);
     let rows = resources::from_csv(&artifacts.resources).expect("a table");
@@ -53,6 +54,12 @@ fn the_rules_have_something_to_look_at() {
         let most = if is_of(&row.entry, &one_array) { 7 } else { 2 };
         let ([ptx, of_ptx], [gfx942, of_gfx942]) = (row.ptx_fused, row.gfx942_fused);
         assert!(gfx942 <= ptx && ptx <= most * gfx942, "{}: {ptx} and {gfx942}", row.entry);
+        // A block has the loop over one chunk alone.
+        let [block, of_block] = row.block_fused;
+        let has = row.block[0].registers > 0;
+        assert_eq!(has, blocks().contains(&&format!("{}_block", row.entry)[..]), "{}", row.entry);
+        assert!(!has || (gfx942 <= block && block <= ptx), "{}: {ptx}, a block {block}", row.entry);
+        assert_eq!(of_block, 0, "{}", row.entry);
         // Formulas have none in binary64; AMD has two for each quotient and root, whose result the remainder
         // settles.
         assert!(of_ptx == 0 && of_gfx942 % 2 == 0, "{}: {of_ptx} and {of_gfx942}", row.entry);
@@ -105,7 +112,28 @@ fn a_shuffle_beside_any_store_is_seen() {
             *(if parted.contains(&(i + 1)) { &mut seen } else { &mut together }) += 1;
         }
     }
-    assert_eq!(named(&faults).len(), entries().len());
+    assert_eq!(named(&faults).len(), entries().len() + blocks().len());
+}
+
+#[test]
+fn a_barrier_beside_any_store_is_seen() {
+    // Whole chunks are stored by warps that have one left, all else by lanes or by the first warp.
+    let barrier = "	bar.sync 	0;";
+    let (mut text, mut block) = (String::new(), false);
+    for line in committed().ptx.lines() {
+        block = if line.contains(".entry ") { line.contains("_block(") } else { block };
+        if block && line.contains("st.global") {
+            text += barrier;
+            text.push('\n');
+        }
+        text += line;
+        text.push('\n');
+    }
+    let faults = ptx::check(&ptx::parse(&text).expect("PTX"));
+    let seen: BTreeSet<usize> = faults.iter().map(|fault| fault.line).collect();
+    assert_eq!(seen.len(), count(&text, barrier) - count(&committed().ptx, barrier));
+    assert!(faults.iter().all(|fault| fault.what.contains("have parted")), "{faults:?}");
+    assert_eq!(named(&faults), blocks().into_iter().collect());
 }
 
 #[test]
@@ -114,7 +142,7 @@ fn arithmetic_of_another_kind_is_seen_in_every_kernel() {
     let end = |line: &str| line.trim() == "ret;";
     for bad in ["	mul.f32 	%r1, %r2, %r3;", "	ex2.approx.ftz.f32 	%r1, %r2;", "	st.local.b32 	[%rd1], %r2;"] {
         let faults = ptx::check(&ptx::parse(&planted(&artifacts.ptx, bad, end)).expect("PTX"));
-        assert_eq!(named(&faults).len(), entries().len(), "{bad}");
+        assert_eq!(named(&faults).len(), entries().len() + blocks().len(), "{bad}");
     }
     let end = |line: &str| line.trim() == "s_endpgm";
     for bad in

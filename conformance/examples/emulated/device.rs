@@ -1,19 +1,13 @@
 //! How a case is sent to the device, and which entry points it uses.
 
 use lockstep_conformance::backend::Backend;
-use lockstep_core::op::{Decoder, Kernel, OPS};
+use lockstep_core::op::{Decoder, OpInfo};
 use lockstep_cpu::Compiled;
 use lockstep_gpu::{Buffer, Driver, Geometry, Gpu, Parameters};
 use std::cell::RefCell;
 use std::collections::BTreeSet;
 
-/// The name of the entry point that a kernel uses.
-fn entry<K: Kernel>(kernel: &K) -> &'static str {
-    let op = OPS.iter().find(|op| op.name == K::NAME);
-    op.and_then(|op| op.entries.get(kernel.variant()).copied()).unwrap_or("not in core's table")
-}
-
-/// A backend that runs nothing and records entry points.
+/// A backend that runs nothing and records the entry points of single warps.
 #[derive(Debug, Default)]
 pub(crate) struct Probe(pub(crate) RefCell<BTreeSet<&'static str>>);
 
@@ -22,8 +16,8 @@ impl Backend for Probe {
         "nothing".to_owned()
     }
     fn run<K: Compiled>(&self, kernel: &K) -> Result<(), String> {
-        if kernel.rows() > 0 {
-            self.0.borrow_mut().insert(entry(kernel));
+        if let (true, Some(op)) = (kernel.rows() > 0, OpInfo::named(K::NAME)) {
+            self.0.borrow_mut().extend(op.entries.get(kernel.variant()));
         }
         Ok(())
     }
@@ -51,10 +45,19 @@ pub(crate) struct Device<D: Driver> {
 const NEVER: u8 = 0xa5;
 
 impl<D: Driver> Device<D> {
-    /// The path and geometry for this turn; they alternate.
-    pub(crate) fn at_turn(gpu: &Gpu<D>, turn: u64, emulated: bool) -> Device<D> {
-        let of = |teams, blocks| Geometry { teams_per_block: teams, max_blocks: blocks };
-        let geometries = [of(None, None), of(Some(1), None), of(Some(3), Some(2)), of(None, Some(1))];
+    /// The path and geometry for this turn; they alternate. `block`: whether several warps share a row, where
+    /// an op allows it.
+    pub(crate) fn at_turn(gpu: &Gpu<D>, turn: u64, block: bool, emulated: bool) -> Device<D> {
+        let of = |teams_per_block, max_blocks, warps, alone| {
+            let warps_per_row = if block { Some(warps) } else { alone };
+            Geometry { teams_per_block, max_blocks, warps_per_row }
+        };
+        let geometries = [
+            of(None, None, 2, None),
+            of(Some(1), None, 8, Some(1)),
+            of(Some(3), Some(2), 3, Some(1)),
+            of(None, Some(1), 16, Some(1)),
+        ];
         let path = match turn % 4 {
             0 | 2 => Path::ZeroCopy,
             // Only the emulator knows what unwritten memory holds.
@@ -114,7 +117,7 @@ impl<D: Driver> Backend for Device<D> {
         if kernel.rows() == 0 {
             return Ok(());
         }
-        self.entries.borrow_mut().insert(entry(kernel));
+        self.entries.borrow_mut().extend(self.gpu.entry_point(kernel));
         let done = match self.path {
             Path::Staged => self.gpu.run(kernel),
             Path::ZeroCopy | Path::Unwritten => self.zero_copy(kernel),

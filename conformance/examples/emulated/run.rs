@@ -105,6 +105,8 @@ impl<'a, D: Driver> Run<'a, D> {
         };
         let Some(first) = case(tree.current()) else { return };
         let before = self.failures.len();
+        // Each path with both.
+        let turn = (turn, (turn / 2 + turn / 16) % 2 == 1);
         self.case(op, &first, turn);
         let mut more = self.failures.len() > before && tree.simplify();
         for _ in 0..SHRINKS {
@@ -144,10 +146,12 @@ impl<'a, D: Driver> Run<'a, D> {
     pub(crate) fn aim(&mut self) {
         let enough = (self.arguments.cases / AIMED).max(1);
         for op in &self.arguments.ops {
-            for entry in op.entries {
+            let Some(all) = self.gpu.as_ref().map(|gpu| gpu.entry_points(op)) else { continue };
+            // Those of a single warp, which a case needs for the others as well.
+            for (of_warp, entry) in op.entries.iter().chain(op.entries).zip(all) {
                 let hits = |case: &Case| {
                     let probe = Probe::default();
-                    launch::run(&probe, case).is_ok() && probe.0.borrow().contains(entry)
+                    launch::run(&probe, case).is_ok() && probe.0.borrow().contains(of_warp)
                 };
                 let small = |case: &Case| case.data.elements() as u64 <= self.arguments.elements;
                 let first = self.arguments.seed.wrapping_add(self.arguments.cases);
@@ -169,21 +173,22 @@ impl<'a, D: Driver> Run<'a, D> {
                 for (turn, case) in cases.iter().enumerate() {
                     // At least one, however late it is.
                     if !self.late() || !self.hits.contains_key(entry) {
-                        self.case(op, case, turn as u64);
+                        self.case(op, case, (turn as u64, entry != *of_warp));
                     }
                 }
             }
         }
     }
 
-    fn case(&mut self, op: &OpInfo, case: &Case, turn: u64) {
+    /// `turn`: its number, and whether several warps share a row.
+    fn case(&mut self, op: &OpInfo, case: &Case, turn: (u64, bool)) {
         if self.ops.get(op.name).is_some_and(|of| of.failures >= FAILURES) {
             return;
         }
         self.attempt(op, case, turn);
     }
 
-    fn attempt(&mut self, op: &OpInfo, case: &Case, turn: u64) {
+    fn attempt(&mut self, op: &OpInfo, case: &Case, (turn, block): (u64, bool)) {
         let Some(gpu) = self.gpu.take().or_else(|| (self.open)(0).ok()) else {
             self.failures.push(format!("{}: the device cannot be opened any more", op.name));
             return;
@@ -192,7 +197,7 @@ impl<'a, D: Driver> Run<'a, D> {
             Ok(expected) => expected,
             Err(error) => panic!("the reference cannot fail: {error}"),
         };
-        let device = Device::at_turn(&gpu, turn, self.controls.is_some());
+        let device = Device::at_turn(&gpu, turn, block, self.controls.is_some());
         let begun = Instant::now();
         let got = launch::run(&device, case);
         let of = self.ops.entry(op.name).or_default();
@@ -246,6 +251,8 @@ impl<'a, D: Driver> Run<'a, D> {
     }
 
     pub(crate) fn finish(mut self) -> Report {
+        let of = |op: &&'static OpInfo| self.gpu.as_ref().map(|gpu| gpu.entry_points(op));
+        let wanted: BTreeSet<&'static str> = self.arguments.ops.iter().filter_map(of).flatten().collect();
         self.gpu = None;
         self.count();
         let complaints = self.controls.as_ref().map(Controls::complaints).unwrap_or_default();
@@ -257,8 +264,6 @@ impl<'a, D: Driver> Run<'a, D> {
                 }
             }
         }
-        let wanted: BTreeSet<&'static str> =
-            self.arguments.ops.iter().flat_map(|op| op.entries).copied().collect();
         let missed = wanted.iter().filter(|entry| !self.hits.contains_key(**entry)).copied().collect();
         let short = self.ops.iter().filter(|(_, of)| of.cases < self.arguments.cases && of.failures == 0);
         Report {

@@ -112,13 +112,18 @@ pub struct OpInfo {
     pub summary: &'static str,
     /// Entry points on a GPU, in the order of [`Kernel::variant`].
     pub entries: &'static [&'static str],
+    /// Entry points of the same variants for few long rows: a block of several warps takes one row. Empty if
+    /// the op has none. NVIDIA only.
+    pub blocks: &'static [&'static str],
 }
 
 /// Calls `$with!` with the table of ops: `name: Type, "file", "row", "summary", [variants];` lines.
 ///
 /// Everything that must exist for every op is generated from this table or checked against it (by
 /// conformance's coverage test): GPU entry points, dispatch, benchmarks, oracle, property cases, docs. A
-/// variant is written `number entry_point`; an op without variants has one.
+/// variant is written `number entry_point`; an op without variants has one. An op with `block` behind its
+/// variants has a second entry point for each, `entry_point_block`, which gives a row to a block of warps:
+/// its rows are made of [`Team`] calls that several warps can share (kernels/src/team.rs).
 #[macro_export]
 // For rustfmt alone, which would move the second lines of strings: a `rustfmt::skip` that the compiler sees
 // hides the macro from imports in this crate.
@@ -132,20 +137,20 @@ macro_rules! for_each_op {
                 [0 group_advantage, 1 group_advantage_median, 2 group_advantage_others];
             // --- importance ratios and rollout correction
             token_ratio: $crate::ratio::TokenRatio<'_>, "ratio/token.rs", "sequence",
-                "importance ratio exp(logp - logp_old) per token, with its statistics", [0 token_ratio];
+                "importance ratio exp(logp - logp_old) per token, with its statistics", [0 token_ratio] block;
             rollout_mismatch: $crate::correction::RolloutMismatch<'_>, "correction/mismatch.rs", "sequence",
                 "how far trainer and sampler are apart: KL estimates, chi-square, extreme tokens, perplexity",
                 [0 rollout_mismatch];
             rollout_correction: $crate::correction::RolloutCorrection<'_>, "correction/weights.rs",
                 "sequence",
                 "importance weights (TIS, IcePop, MIS) and the loss mask that rejection leaves",
-                [0 rollout_correction, 1 rollout_correction_differences];
+                [0 rollout_correction, 1 rollout_correction_differences] block;
             normalize_weights: $crate::correction::NormalizeWeights<'_>, "correction/normalize.rs",
                 "sequence",
                 "weights divided by their mean over the batch", [0 normalize_weights];
             log_ratio_scan: $crate::ratio::LogRatioScan<'_>, "ratio/log_ratio_scan.rs", "sequence",
                 "log-ratios of prefixes, prefix minima, segments and whole sequences, one per token",
-                [0 log_ratio_scan];
+                [0 log_ratio_scan] block;
             proximal_logp: $crate::ratio::ProximalLogp<'_>, "ratio/proximal.rs", "sequence",
                 "log-probabilities of the proximal policy, interpolated by staleness", [0 proximal_logp];
             staleness: $crate::ratio::Staleness<'_>, "ratio/staleness.rs", "sequence",
@@ -159,14 +164,14 @@ macro_rules! for_each_op {
                 [0 policy_loss_ppo, 1 policy_loss_ppo_any, 2 policy_loss_ppo_kl, 3 policy_loss_ppo_loss,
                  4 policy_loss_ppo_kl_loss, 5 policy_loss_ppo_metrics, 6 policy_loss_ppo_kl_metrics,
                     7 policy_loss_ppo_narrow_loss,
-                    8 policy_loss_ppo_narrow_metrics];
+                    8 policy_loss_ppo_narrow_metrics] block;
             policy_loss_sapo: $crate::policy_loss::PolicyLoss<'_, $crate::gate::Sapo>, "policy_loss/mod.rs",
                 "sequence",
                 "SAPO soft gate: loss, dL/dlogp and metrics, fused",
                 [0 policy_loss_sapo, 1 policy_loss_sapo_any, 2 policy_loss_sapo_kl, 3 policy_loss_sapo_loss,
                  4 policy_loss_sapo_kl_loss, 5 policy_loss_sapo_metrics, 6 policy_loss_sapo_kl_metrics,
                     7 policy_loss_sapo_narrow_loss,
-                    8 policy_loss_sapo_narrow_metrics];
+                    8 policy_loss_sapo_narrow_metrics] block;
             policy_loss_cispo: $crate::policy_loss::PolicyLoss<'_, $crate::gate::Cispo>, "policy_loss/mod.rs",
                 "sequence",
                 "CISPO: clipped importance weight, never differentiated; loss, dL/dlogp and metrics, fused",
@@ -174,7 +179,7 @@ macro_rules! for_each_op {
                     3 policy_loss_cispo_loss, 4 policy_loss_cispo_kl_loss, 5 policy_loss_cispo_metrics,
                     6 policy_loss_cispo_kl_metrics,
                     7 policy_loss_cispo_narrow_loss,
-                    8 policy_loss_cispo_narrow_metrics];
+                    8 policy_loss_cispo_narrow_metrics] block;
             policy_loss_reinforce: $crate::policy_loss::PolicyLoss<'_, $crate::gate::Reinforce>,
                 "policy_loss/mod.rs", "sequence",
                 "REINFORCE without importance weight (GPG): loss, dL/dlogp and metrics, fused",
@@ -182,7 +187,7 @@ macro_rules! for_each_op {
                     3 policy_loss_reinforce_loss, 4 policy_loss_reinforce_kl_loss,
                     5 policy_loss_reinforce_metrics, 6 policy_loss_reinforce_kl_metrics,
                     7 policy_loss_reinforce_narrow_loss,
-                    8 policy_loss_reinforce_narrow_metrics];
+                    8 policy_loss_reinforce_narrow_metrics] block;
             policy_loss_dppo_tv: $crate::policy_loss::PolicyLoss<'_, $crate::gate::DppoTv>,
                 "policy_loss/mod.rs", "sequence",
                 "DPPO, trust region by total variation: loss, dL/dlogp and metrics, fused",
@@ -190,7 +195,7 @@ macro_rules! for_each_op {
                     3 policy_loss_dppo_tv_loss, 4 policy_loss_dppo_tv_kl_loss, 5 policy_loss_dppo_tv_metrics,
                     6 policy_loss_dppo_tv_kl_metrics,
                     7 policy_loss_dppo_tv_narrow_loss,
-                    8 policy_loss_dppo_tv_narrow_metrics];
+                    8 policy_loss_dppo_tv_narrow_metrics] block;
             policy_loss_dppo_kl: $crate::policy_loss::PolicyLoss<'_, $crate::gate::DppoKl>,
                 "policy_loss/mod.rs", "sequence",
                 "DPPO, trust region by binary KL divergence: loss, dL/dlogp and metrics, fused",
@@ -198,7 +203,7 @@ macro_rules! for_each_op {
                     3 policy_loss_dppo_kl_loss, 4 policy_loss_dppo_kl_kl_loss, 5 policy_loss_dppo_kl_metrics,
                     6 policy_loss_dppo_kl_kl_metrics,
                     7 policy_loss_dppo_kl_narrow_loss,
-                    8 policy_loss_dppo_kl_narrow_metrics];
+                    8 policy_loss_dppo_kl_narrow_metrics] block;
             policy_loss_mini_rl: $crate::policy_loss::PolicyLoss<'_, $crate::gate::MiniRl>,
                 "policy_loss/mod.rs", "sequence",
                 "MiniRL: truncated weight to the rollout policy, PPO's clip as a mask; loss, dL/dlogp and \
@@ -207,7 +212,7 @@ macro_rules! for_each_op {
                     3 policy_loss_mini_rl_loss, 4 policy_loss_mini_rl_kl_loss, 5 policy_loss_mini_rl_metrics,
                     6 policy_loss_mini_rl_kl_metrics,
                     7 policy_loss_mini_rl_narrow_loss,
-                    8 policy_loss_mini_rl_narrow_metrics];
+                    8 policy_loss_mini_rl_narrow_metrics] block;
             policy_loss_remix: $crate::policy_loss::PolicyLoss<'_, $crate::gate::Remix>, "policy_loss/mod.rs",
                 "sequence",
                 "ReMix: PPO's clip around the latest policy's ratio; loss, dL/dlogp and metrics, fused",
@@ -215,7 +220,7 @@ macro_rules! for_each_op {
                     3 policy_loss_remix_loss, 4 policy_loss_remix_kl_loss, 5 policy_loss_remix_metrics,
                     6 policy_loss_remix_kl_metrics,
                     7 policy_loss_remix_narrow_loss,
-                    8 policy_loss_remix_narrow_metrics];
+                    8 policy_loss_remix_narrow_metrics] block;
             policy_loss_trust_region: $crate::policy_loss::PolicyLoss<'_, $crate::gate::TrustRegion>,
                 "policy_loss/mod.rs", "sequence",
                 "DPPO whose weight is of the sampler, or whose divergences are given: loss, dL/dlogp and \
@@ -224,14 +229,15 @@ macro_rules! for_each_op {
                     3 policy_loss_trust_region_loss, 4 policy_loss_trust_region_kl_loss,
                     5 policy_loss_trust_region_metrics, 6 policy_loss_trust_region_kl_metrics,
                     7 policy_loss_trust_region_narrow_loss,
-                    8 policy_loss_trust_region_narrow_metrics];
+                    8 policy_loss_trust_region_narrow_metrics] block;
             policy_loss_gmpo: $crate::policy_loss::PolicyLossGmpo<'_>, "policy_loss/gmpo.rs", "sequence",
                 "GMPO: geometric-mean ratio of log-ratios clipped token by token; loss, dL/dlogp and \
                  metrics, fused",
-                [0 policy_loss_gmpo, 1 policy_loss_gmpo_metrics];
+                [0 policy_loss_gmpo, 1 policy_loss_gmpo_metrics] block;
             sequence_weight: $crate::policy_loss::SequenceWeight<'_>, "policy_loss/sequence_weight.rs",
                 "sequence",
-                "weights by how far a sequence has moved: VESPO, TOPR, off-policy mask", [0 sequence_weight];
+                "weights by how far a sequence has moved: VESPO, TOPR, off-policy mask",
+                [0 sequence_weight] block;
             covariance: $crate::select::Covariance<'_>, "select/covariance.rs", "sequence",
                 "centred advantage times centred log-probability of each token", [0 covariance];
             selection_key: $crate::select::SelectionKey<'_>, "select/key.rs", "sequence",
@@ -245,30 +251,30 @@ macro_rules! for_each_op {
             // --- KL, entropy, values
             kl: $crate::kl::KlDivergence<'_>, "kl.rs", "sequence",
                 "k1, k2, k3 and abs estimators of KL(policy || reference) and their gradients",
-                [0 kl_k1, 1 kl_abs, 2 kl_k2, 3 kl_k3];
+                [0 kl_k1, 1 kl_abs, 2 kl_k2, 3 kl_k3] block;
             kl_importance: $crate::kl_importance::KlImportance<'_>, "kl_importance.rs", "sequence",
-                "KL estimate weighted by the importance ratio, and its gradient", [0 kl_importance];
+                "KL estimate weighted by the importance ratio, and its gradient", [0 kl_importance] block;
             value_loss: $crate::value_loss::ValueLoss<'_>, "value_loss.rs", "sequence",
-                "clipped value loss of a critic: loss, dL/dV and clipped tokens, fused", [0 value_loss];
+                "clipped value loss of a critic: loss, dL/dV and clipped tokens, fused", [0 value_loss] block;
             logits_statistics: $crate::logits::LogitsStatistics<'_>, "logits/statistics.rs", "token",
                 "log-probability of the label, logsumexp, entropy, score norm and top token of a row of \
                  logits",
-                [0 logits_statistics, 1 logits_statistics_moments];
+                [0 logits_statistics, 1 logits_statistics_moments] block;
             logits_statistics_bf16: $crate::logits::LogitsStatistics<'_, $crate::num::Bf16>,
                 "logits/statistics.rs", "token", "logits_statistics of logits that are stored in bfloat16",
-                [0 logits_statistics_bf16, 1 logits_statistics_bf16_moments];
+                [0 logits_statistics_bf16, 1 logits_statistics_bf16_moments] block;
             logits_statistics_f16: $crate::logits::LogitsStatistics<'_, $crate::num::F16>,
                 "logits/statistics.rs", "token", "logits_statistics of logits that are stored in binary16",
-                [0 logits_statistics_f16, 1 logits_statistics_f16_moments];
+                [0 logits_statistics_f16, 1 logits_statistics_f16_moments] block;
             logits_gradient: $crate::logits::LogitsGradient<'_>, "logits/gradient.rs", "token",
                 "gradient of the logits from those of logp and entropy",
-                [0 logits_gradient, 1 logits_gradient_shard];
+                [0 logits_gradient, 1 logits_gradient_shard] block;
             logits_gradient_bf16: $crate::logits::LogitsGradient<'_, $crate::num::Bf16>,
                 "logits/gradient.rs", "token", "logits_gradient of logits and gradients in bfloat16",
-                [0 logits_gradient_bf16, 1 logits_gradient_bf16_shard];
+                [0 logits_gradient_bf16, 1 logits_gradient_bf16_shard] block;
             logits_gradient_f16: $crate::logits::LogitsGradient<'_, $crate::num::F16>,
                 "logits/gradient.rs", "token", "logits_gradient of logits and gradients in binary16",
-                [0 logits_gradient_f16, 1 logits_gradient_f16_shard];
+                [0 logits_gradient_f16, 1 logits_gradient_f16_shard] block;
             vocab_parallel_top: $crate::logits::VocabParallelTop<'_>, "logits/vocab_parallel.rs", "token",
                 "largest entry of a row of logits whose vocabulary is spread over ranks",
                 [0 vocab_parallel_top];
@@ -302,9 +308,9 @@ macro_rules! for_each_op {
                 [0 logits_kl, 1 logits_kl_reverse];
             // --- aggregation and moments
             aggregate: $crate::aggregate::Aggregate<'_>, "aggregate/rows.rs", "sequence",
-                "masked sum and token count of each sequence", [0 aggregate];
+                "masked sum and token count of each sequence", [0 aggregate] block;
             row_scan: $crate::aggregate::RowScan<'_>, "aggregate/scan.rs", "sequence",
-                "masked inclusive prefix or suffix sums inside each sequence", [0 row_scan];
+                "masked inclusive prefix or suffix sums inside each sequence", [0 row_scan] block;
             fold_rows: $crate::aggregate::FoldRows<'_>, "aggregate/fold.rs", "statistic",
                 "per-row partial sums folded into whole-batch sums, by row index", [0 fold_rows];
             row_moments: $crate::aggregate::RowMoments<'_>, "aggregate/moments.rs", "row",
@@ -330,14 +336,14 @@ macro_rules! for_each_op {
             // --- advantages over time
             discounted_return: $crate::advantage::DiscountedReturn<'_>, "advantage/discounted_return.rs",
                 "sequence",
-                "discounted sum of the rewards from each token on", [0 discounted_return];
+                "discounted sum of the rewards from each token on", [0 discounted_return] block;
             gae: $crate::advantage::Gae<'_>, "advantage/gae.rs", "sequence",
-                "generalised advantage estimates over live tokens, and λ-returns", [0 gae];
+                "generalised advantage estimates over live tokens, and λ-returns", [0 gae] block;
             vtrace: $crate::advantage::VTrace<'_>, "advantage/vtrace.rs", "sequence",
-                "values and advantages of a policy that did not sample the data", [0 vtrace];
+                "values and advantages of a policy that did not sample the data", [0 vtrace] block;
             step_return: $crate::advantage::StepReturn<'_>, "advantage/step_return.rs", "trajectory",
                 "discounted sum of step rewards up to the first step that differs from the expert's",
-                [0 step_return];
+                [0 step_return] block;
             optimal_token_baseline: $crate::advantage::OptimalTokenBaseline<'_>,
                 "advantage/optimal_token_baseline.rs", "group",
                 "returns minus the score-weighted mean of the group at the same position",
@@ -393,9 +399,14 @@ macro_rules! for_each_op {
     };
 }
 
+macro_rules! blocks {
+    ($($entry:ident)*;) => { &[] };
+    ($($entry:ident)*; block) => { &[$(concat!(stringify!($entry), "_block")),*] };
+}
+
 macro_rules! list {
     ($($name:ident: $kernel:ty, $file:literal, $row:literal, $summary:literal,
-        [$($number:literal $entry:ident),*];)*) => {
+        [$($number:literal $entry:ident),*] $($block:ident)?;)*) => {
         /// The table of ops as data.
         pub const OPS: &[OpInfo] = &[$(OpInfo {
             name: stringify!($name),
@@ -403,6 +414,7 @@ macro_rules! list {
             row: $row,
             summary: $summary,
             entries: &[$(stringify!($entry)),*],
+            blocks: blocks!($($entry)*; $($block)?),
         }),*];
 
         // Every op must fit the entry points, and its variants must be numbered in order.

@@ -7,6 +7,9 @@ use lockstep_emulator::fault::Fault;
 use lockstep_emulator::launch::{Grid, Program};
 use lockstep_emulator::memory::Memory;
 
+/// The shipped text.
+pub(crate) const PTX: &str = include_str!("../../../kernels/artifacts/lockstep.ptx");
+
 /// An op's arrays on the device, and where its outputs go.
 pub(crate) struct Encoded<'m> {
     memory: &'m mut Memory,
@@ -77,6 +80,14 @@ impl Launch {
         let op = OPS.iter().find(|op| op.name == K::NAME).expect("an op of the table");
         let grid = Grid { blocks: [blocks, 1, 1], threads: [32, warps, 1] };
         Launch { entry: op.entries[kernel.variant()], grid, params, outputs }
+    }
+
+    /// Copies an op's inputs to the device, for its entry point in which the warps of a block share a row.
+    pub(crate) fn shared<K: Kernel>(kernel: &K, blocks: u32, warps: u32, memory: &mut Memory) -> Launch {
+        let mut launch = Launch::new(kernel, blocks, 1, memory);
+        launch.grid.threads[1] = warps;
+        let op = OPS.iter().find(|op| op.name == K::NAME).expect("an op of the table");
+        Launch { entry: op.blocks[kernel.variant()], ..launch }
     }
 
     /// Runs it.

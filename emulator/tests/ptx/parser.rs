@@ -1,16 +1,18 @@
 //! Texts that are accepted, and texts that are not.
 
+use super::device::PTX;
 use super::lanes::{FIRST, module, warp};
+use lockstep_core::op::{OPS, OpInfo};
 use lockstep_emulator::fault::FaultKind;
 use lockstep_emulator::launch::Program;
 use lockstep_emulator::ptx::Module;
-use lockstep_kernels::artifacts::PTX;
 
 #[test]
 fn the_shipped_text_is_understood_whole() {
     let module = Module::parse(PTX).unwrap_or_else(|error| panic!("{error}"));
     assert_eq!(module.unimplemented(), []);
-    let names: Vec<&str> = lockstep_core::op::OPS.iter().flat_map(|op| op.entries).copied().collect();
+    let of = |op: &'static OpInfo| op.entries.iter().chain(op.blocks);
+    let names: Vec<&str> = OPS.iter().flat_map(of).copied().collect();
     let mut entries = module.entries();
     assert_eq!(entries.len(), names.len());
     entries.retain(|entry| !names.contains(&&entry[..]));
@@ -64,7 +66,21 @@ fn malformed_bodies_name_line_and_token() {
         ("\t.reg .b32 %r<4>;", 0, "%r", "declared twice"),
         ("\t.reg .b32 big<4000000000>;", 0, "big", "more than"),
         ("\t.reg .f16 x;", 0, ".f16", "not implemented"),
-        ("\t.shared .align 4 .b8 s[16];", 0, ".shared", "not implemented"),
+        ("\t.local .align 4 .b8 s[16];", 0, ".local", "not implemented"),
+        ("\t.shared .align 3 .b8 s[16];", 0, "3", "a power of two"),
+        ("\t.shared .b8 s[0];", 0, "0", "the length of an array"),
+        ("\t.shared .pred s;", 0, ".pred", "a type of a variable"),
+        ("\t.shared .b8 s[4], t[4];", 0, ",", "expected `;`"),
+        ("\t.shared .b8 s;\n\t.reg .b32 s;", 1, "s", "declared twice"),
+        ("\t{ .shared .b8 s; }\n\tmov.u32 %r3, s;", 1, "mov.u32", "expected a register"),
+        ("\t.shared .b8 s;\n\tadd.u32 %r3, s, 4;", 1, "add.u32", "expected a register"),
+        ("\t.shared .b8 s;\n\tmov.f32 %r3, s;", 1, "mov.f32", "expected a register"),
+        ("\t.shared .b8 s;\n\tmov.u16 %h3, s;", 1, "mov.u16", "expected a register"),
+        ("\t.shared .b32 s;\n\tld.global.b32 %r3, [s];", 1, "ld.global.b32", "expected a register"),
+        ("\t.shared .b32 s;\n\t@s mov.b32 %r3, 1;", 1, "s", "is no predicate"),
+        ("\tld.shared.b32 %r3, [%h0];", 0, "ld.shared.b32", "register of 64 bits"),
+        ("\tbar.sync;", 0, "bar.sync", "operand 1 is missing"),
+        ("\tbar.sync 0, 32, 1;", 0, "bar.sync", "1 operands too many"),
         ("\t.pragma \"other\";", 0, "other", "not implemented"),
         ("\tAdd.s32 %r3, %r0, %r1;", 0, "Add.s32", "expected an instruction"),
         ("\tmov.b32 %r3, {{%h0}, %h1};", 0, "{", "expected an operand"),
@@ -88,6 +104,7 @@ fn malformed_modules_name_line_and_token() {
         (".address_size 64", ".address_size 32", 3, "32"),
         (".address_size 64", "", 4, ".entry"),
         (".visible .entry t", ".visible .func t", 4, ".func"),
+        (".visible .entry t", ".shared .b32 s;", 4, ".shared"),
         (".param .u64 p_in", ".param .f16 p_in", 5, ".f16"),
         (".param .u64 p_in", ".param .b8 p_in[0]", 5, "0"),
         (".param .u64 p_in", ".param .align 3 .b8 p_in[8]", 5, "3"),
@@ -112,7 +129,11 @@ fn malformed_modules_name_line_and_token() {
 #[test]
 fn every_cut_of_a_text_is_an_error_and_no_panic() {
     let text = module(
-        "\t{ .reg .b32 tmp; mov.b64 {tmp, %r3}, %d0; }\n\t@!%p0 st.global.v2.b32 [%d9+-8], {%r3, 0x1F};",
+        "\t{ .reg .b32 tmp; mov.b64 {tmp, %r3}, %d0; }
+	{ .shared .align 8 .b8 s[8]; mov.u32 %r4, s; }
+	st.shared.b32 [%r4+4], 1;
+	bar.sync 0, 32;
+	@!%p0 st.global.v2.b32 [%d9+-8], {%r3, 0x1F};",
     );
     for end in (0..text.len() - 2).filter(|end| text.is_char_boundary(*end)) {
         assert!(Module::parse(&text[..end]).is_err(), "{}", &text[..end]);
@@ -150,7 +171,8 @@ fn what_is_not_implemented_faults_where_it_stands() {
         "cvt.rn.f16.f32 %h3, %r0",
         "cvt.u32.f32 %r3, %r0",
         "ld.b32 %r3, [%d8]",
-        "ld.shared.b32 %r3, [%d8]",
+        "ld.shared.cg.b32 %r3, [%d8]",
+        "ld.shared.v8.b32 {%r3, %r4}, [%d8]",
         "ld.volatile.global.b32 %r3, [%d8]",
         "ld.global.v8.b32 {%r3, %r4}, [%d8]",
         "st.local.b32 [%d8], %r3",
@@ -159,7 +181,16 @@ fn what_is_not_implemented_faults_where_it_stands() {
         "shfl.bfly.b32 %r3, %r0, 1, 31",
         "activemask.b32 %r3",
         "match.any.sync.b32 %r3, %r0, -1",
-        "bar.sync 0",
+        "bar.sync 1",
+        "bar.sync %r0",
+        "bar.sync 0, %r0",
+        "bar.sync 0, 2048",
+        "bar.arrive 0, 64",
+        "bar.red.popc.u32 %r3, 0, %p0",
+        "barrier.cluster.arrive",
+        "cvta.shared.u64 %d3, %d0",
+        "cvta.to.shared.u64 %d3, %d0",
+        "atom.shared.add.u32 %r3, [%d8], 1",
         "membar.gl",
         "call.uni foo",
         "nanosleep.u32 5",

@@ -278,7 +278,7 @@ unsafe impl Driver for HostDriver {
         if threads * teams > RESIDENT_THREADS {
             return refuse(701);
         }
-        let Some((name, entry)) = self.state().functions.get(number(function) - 1).copied() else {
+        let Some(entry) = self.state().functions.get(number(function) - 1).copied() else {
             return refuse(400);
         };
         // Parameters are copied out now, as a driver does; the arrays they point to are read when the stream
@@ -286,16 +286,17 @@ unsafe impl Driver for HostDriver {
         let arguments = unsafe {
             Arguments {
                 teams: params[0].cast::<u32>().read(),
+                waves: teams,
                 pointers: std::array::from_fn(|i| params[1 + i].cast::<*mut u8>().read()),
                 words: std::array::from_fn(|i| {
                     params[1 + lockstep_core::op::MAX_POINTERS + i].cast::<u64>().read()
                 }),
             }
         };
-        if arguments.teams != blocks * teams {
+        if arguments.teams != if entry.block { blocks } else { blocks * teams } {
             return refuse(9);
         }
-        self.state().launched.insert(name);
+        self.state().launched.insert(entry.name);
         self.queue(stream, Task::Launch { entry, arguments: Box::new(arguments) })
     }
 }

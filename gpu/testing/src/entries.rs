@@ -1,6 +1,6 @@
 //! The entry points of `kernels/src/entry.rs`, for the host.
 
-use crate::wave::with_lanes;
+use crate::wave::{with_block, with_lanes};
 use lockstep_core::num::Hard;
 use lockstep_core::op::{Decoder, Kernel, MAX_POINTERS, MAX_WORDS};
 use lockstep_core::team::Team;
@@ -19,7 +19,10 @@ pub enum Compute {
 /// The arguments of an entry point.
 #[derive(Clone, Copy)]
 pub(crate) struct Arguments {
+    /// Of the grid: waves, or blocks whose waves share a row.
     pub(crate) teams: u32,
+    /// Waves of a block.
+    pub(crate) waves: u32,
     pub(crate) pointers: [*mut u8; MAX_POINTERS],
     pub(crate) words: [u64; MAX_WORDS],
 }
@@ -31,8 +34,15 @@ unsafe impl Send for Arguments {}
 #[allow(unsafe_code)]
 unsafe impl Sync for Arguments {}
 
-/// An entry point: runs all rows.
-pub(crate) type Entry = unsafe fn(&Arguments, Compute, u32);
+/// An entry point.
+#[derive(Clone, Copy)]
+pub(crate) struct Entry {
+    pub(crate) name: &'static str,
+    /// Whether the waves of a block share a row.
+    pub(crate) block: bool,
+    /// Runs all rows.
+    pub(crate) run: unsafe fn(&Arguments, Compute, u32),
+}
 
 /// # Safety
 /// `arguments` encode a kernel `K` over host memory.
@@ -51,6 +61,20 @@ unsafe fn run<K: Kernel, const V: usize>(arguments: &Arguments, compute: Compute
     }
 }
 
+/// # Safety
+/// As for [`run`].
+#[allow(unsafe_code)]
+unsafe fn run_block<K: Kernel, const V: usize>(arguments: &Arguments, compute: Compute, _lanes: u32) {
+    // SAFETY: the caller's.
+    let decode = || unsafe { K::decode(&mut Decoder::new(arguments.pointers, arguments.words)) };
+    match compute {
+        Compute::Plain => rows::<K, V, _>(&decode(), &Plain, arguments.teams),
+        Compute::Lanes => with_block::<32>(arguments.waves, |wave| {
+            rows::<K, V, _>(&decode(), &GpuTeam::<_, Hard>::new(wave), arguments.teams);
+        }),
+    }
+}
+
 /// Runs the rows of every team, one team after the other.
 fn rows<K: Kernel, const V: usize, T: Team>(kernel: &K, team: &T, teams: u32) {
     for first in 0..teams as usize {
@@ -60,15 +84,30 @@ fn rows<K: Kernel, const V: usize, T: Team>(kernel: &K, team: &T, teams: u32) {
     }
 }
 
+/// Looks for an entry point among those of an op for a block.
+macro_rules! blocks {
+    ($name:ident $kernel:ty, [$($variant:literal $entry:ident),*]) => {};
+    ($name:ident $kernel:ty, [$($variant:literal $entry:ident),*] block) => {
+        $(if $name == concat!(stringify!($entry), "_block") {
+            let name = concat!(stringify!($entry), "_block");
+            return Some(Entry { name, block: true, run: run_block::<$kernel, $variant> });
+        })*
+    };
+}
+
 macro_rules! table {
     ($($name:ident: $kernel:ty, $file:literal, $row:literal, $summary:literal,
-        [$($variant:literal $entry:ident),*];)*) => {
+        [$($variant:literal $entry:ident),*] $($block:ident)?;)*) => {
         /// Returns the entry point of this name.
-        pub(crate) fn named(name: &str) -> Option<(&'static str, Entry)> {
-            match name {
-                $($(stringify!($entry) => Some((stringify!($entry), run::<$kernel, $variant> as Entry)),)*)*
-                _ => None,
-            }
+        pub(crate) fn named(name: &str) -> Option<Entry> {
+            $(
+                $(if name == stringify!($entry) {
+                    let name = stringify!($entry);
+                    return Some(Entry { name, block: false, run: run::<$kernel, $variant> });
+                })*
+                blocks!(name $kernel, [$($variant $entry),*] $($block)?);
+            )*
+            None
         }
     };
 }

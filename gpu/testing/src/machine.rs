@@ -171,7 +171,7 @@ impl HostDriver {
             Task::Launch { entry, arguments } => {
                 let (compute, lanes) = (self.settings.compute, self.settings.shape.lanes);
                 // SAFETY: the launcher vouched for the arguments.
-                let run = AssertUnwindSafe(|| unsafe { entry(&arguments, compute, lanes) });
+                let run = AssertUnwindSafe(|| unsafe { (entry.run)(&arguments, compute, lanes) });
                 catch_unwind(run).map_err(|_| bad_address())?;
             }
             Task::Record(event) => {

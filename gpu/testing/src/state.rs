@@ -83,8 +83,8 @@ pub(crate) struct State {
     pub(crate) modules: HashMap<usize, usize>,
     /// Attachments of each context.
     pub(crate) contexts: HashMap<usize, usize>,
-    /// Names of entry points that were looked up, by handle minus 1.
-    pub(crate) functions: Vec<(&'static str, Entry)>,
+    /// Entry points that were looked up, by handle minus 1.
+    pub(crate) functions: Vec<Entry>,
     pub(crate) lost: HashMap<usize, Fault>,
     pub(crate) injected: Vec<Injected>,
     pub(crate) launched: HashSet<&'static str>,

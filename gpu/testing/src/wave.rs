@@ -1,6 +1,6 @@
-//! A wave whose lanes are host threads. Slow, with exactly a wave's semantics.
+//! A wave whose lanes are host threads, alone or in a block. Slow, with exactly a wave's semantics.
 
-use lockstep_kernels::wave::Wave;
+use lockstep_kernels::wave::{SHARED, Wave};
 use std::cell::Cell;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 
@@ -41,15 +41,25 @@ impl Exchange {
     }
 }
 
-/// A lane's view of its wave.
+/// What the waves of a block share.
+#[derive(Debug)]
+struct Block {
+    /// Where all lanes meet.
+    all: Exchange,
+    words: Vec<AtomicU32>,
+}
+
+/// A lane's view of its wave, which is one of a `BLOCK` or alone.
 #[derive(Clone, Copy, Debug)]
-pub struct HostWave<'a, const WIDTH: usize> {
+pub struct HostWave<'a, const WIDTH: usize, const BLOCK: bool = false> {
     exchange: &'a Exchange,
+    block: &'a Block,
     lane: usize,
+    wave: usize,
     turn: &'a Cell<usize>,
 }
 
-impl<'a, const WIDTH: usize> HostWave<'a, WIDTH> {
+impl<'a, const WIDTH: usize, const BLOCK: bool> HostWave<'a, WIDTH, BLOCK> {
     /// The words of all lanes.
     fn words(self, word: u32) -> &'a [AtomicU32] {
         let words = &self.exchange.words[self.turn.get()];
@@ -64,7 +74,7 @@ impl<'a, const WIDTH: usize> HostWave<'a, WIDTH> {
     }
 }
 
-impl<const WIDTH: usize> Wave for HostWave<'_, WIDTH> {
+impl<const WIDTH: usize, const BLOCK: bool> Wave for HostWave<'_, WIDTH, BLOCK> {
     const WIDTH: usize = WIDTH;
 
     fn lane(self) -> usize {
@@ -86,25 +96,60 @@ impl<const WIDTH: usize> Wave for HostWave<'_, WIDTH> {
     fn settle(self) {
         self.exchange.meet();
     }
+
+    const BLOCK: bool = BLOCK;
+
+    fn waves(self) -> u32 {
+        (self.block.all.words[0].len() / WIDTH) as u32
+    }
+    fn wave(self) -> u32 {
+        self.wave as u32
+    }
+    fn meet(self) {
+        self.block.all.meet();
+    }
+    fn put(self, at: u32, word: u32) {
+        self.block.words[at as usize].store(word, Ordering::Relaxed);
+    }
+    fn get(self, at: u32) -> u32 {
+        self.block.words[at as usize].load(Ordering::Relaxed)
+    }
 }
 
-/// Runs `lane` once for each lane, all at the same time. Panics if one of them does.
+/// Runs `lane` once for each lane of a wave, all at the same time. Panics if one of them does.
 pub fn with_lanes<const WIDTH: usize>(lane: impl Fn(HostWave<'_, WIDTH>) + Sync) {
-    struct Break<'a>(&'a AtomicBool);
+    run(1, lane);
+}
+
+/// Runs `lane` once for each lane of a block of `waves`, all at the same time. Panics if one of them does.
+pub fn with_block<const WIDTH: usize>(waves: u32, lane: impl Fn(HostWave<'_, WIDTH, true>) + Sync) {
+    run(waves as usize, lane);
+}
+
+fn run<const WIDTH: usize, const BLOCK: bool>(
+    waves: usize,
+    lane: impl Fn(HostWave<'_, WIDTH, BLOCK>) + Sync,
+) {
+    struct Break<'a>(&'a [Exchange], &'a Exchange);
     impl Drop for Break<'_> {
         fn drop(&mut self) {
             if std::thread::panicking() {
-                self.0.store(true, Ordering::Relaxed);
+                self.0.iter().chain([self.1]).for_each(|all| all.broken.store(true, Ordering::Relaxed));
             }
         }
     }
-    let exchange = Exchange::new(WIDTH);
+    let exchanges: Vec<Exchange> = (0..waves).map(|_| Exchange::new(WIDTH)).collect();
+    let words = if BLOCK { SHARED } else { 0 };
+    // What nobody has stored is not 0.
+    let words = (0..words).map(|_| AtomicU32::new(0x7fc5_5555)).collect();
+    let block = Block { all: Exchange::new(waves * WIDTH), words };
     std::thread::scope(|scope| {
-        for number in 0..WIDTH {
-            let (exchange, lane) = (&exchange, &lane);
+        for thread in 0..waves * WIDTH {
+            let (exchanges, block, body) = (&exchanges, &block, &lane);
             scope.spawn(move || {
-                let _break = Break(&exchange.broken);
-                lane(HostWave { exchange, lane: number, turn: &Cell::new(0) });
+                let _break = Break(exchanges, &block.all);
+                let (wave, lane) = (thread / WIDTH, thread % WIDTH);
+                body(HostWave { exchange: &exchanges[wave], block, lane, wave, turn: &Cell::new(0) });
             });
         }
     });
@@ -130,6 +175,22 @@ mod tests {
         for lane in 0..64 {
             let want = 63 * 32 * 10_000 + (lane + 1) % 64 * 100 + 7;
             assert_eq!(seen[lane as usize].load(Ordering::Relaxed), want, "lane {lane}");
+        }
+    }
+
+    #[test]
+    fn waves_of_a_block_share_words() {
+        let seen: Vec<AtomicU32> = (0..96).map(|_| AtomicU32::new(0)).collect();
+        with_block::<32>(3, |wave| {
+            let thread = wave.wave() * 32 + wave.lane() as u32;
+            wave.put(thread, thread * 7);
+            wave.meet();
+            let sum = wave.get(95 - thread) + wave.waves() + wave.first(wave.wave());
+            seen[thread as usize].store(sum, Ordering::Relaxed);
+        });
+        for thread in 0..96 {
+            let want = (95 - thread) * 7 + 3 + thread / 32;
+            assert_eq!(seen[thread as usize].load(Ordering::Relaxed), want, "thread {thread}");
         }
     }
 

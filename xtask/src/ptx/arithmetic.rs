@@ -2,8 +2,9 @@
 //! instruction that nobody considered is a fault.
 //!
 //! Arithmetic must name its rounding: `ptxas` may contract an `add.f32` without `.rn`. Loads and stores must
-//! name their memory: a generic one is slower, and one to local memory is a spill. A jump to a place that
-//! never ends is what a panic would look like.
+//! name their memory: a generic one is slower, and one to local memory is a spill. Only an entry point in
+//! which a block shares a row (`…_block`) has shared memory and barriers. A jump to a place that never ends
+//! is what a panic would look like.
 
 use super::flow::Flow;
 use super::{Function, Instruction};
@@ -13,7 +14,7 @@ use crate::Fault;
 pub fn check(function: &Function) -> Vec<Fault> {
     let mut faults = Vec::new();
     for instruction in &function.code {
-        if let Some(what) = wrong(instruction) {
+        if let Some(what) = wrong(instruction, function.is_block()) {
             let text = format!("{} {}", instruction.opcode, instruction.operands.join(", "));
             faults.push(Fault::new(&function.name, instruction.line, format!("`{text}`: {what}")));
         }
@@ -26,7 +27,7 @@ pub fn check(function: &Function) -> Vec<Fault> {
     faults
 }
 
-fn wrong(instruction: &Instruction) -> Option<&'static str> {
+fn wrong(instruction: &Instruction, block: bool) -> Option<&'static str> {
     let parts: Vec<&str> = instruction.opcode.split('.').collect();
     let [base, suffixes @ ..] = &parts[..] else { return Some("no instruction") };
     let is_float =
@@ -43,6 +44,7 @@ fn wrong(instruction: &Instruction) -> Option<&'static str> {
                 suffixes.iter().find(|part| ["global", "param", "local", "shared", "const"].contains(part));
             match space.copied() {
                 Some("global" | "param") => None,
+                Some("shared") if block => None,
                 None => Some("a generic access"),
                 Some(_) => Some("memory that kernels do not use"),
             }
@@ -73,6 +75,9 @@ fn wrong(instruction: &Instruction) -> Option<&'static str> {
         | "not" | "shl" | "shr" | "shf" | "lop3" | "prmt" | "bfe" | "bfi" | "clz" | "popc" | "brev"
         | "div" | "rem" | "addc" | "subc" | "set" | "slct" => None,
         "bra" | "brx" | "ret" => None,
+        "bar" if block && suffixes == ["sync"] => {
+            (instruction.operands != ["0"]).then_some("a barrier that is not of the whole block")
+        }
         "bar" => (suffixes != ["warp", "sync"]).then_some("a barrier beyond the warp"),
         "shfl" | "vote" => {
             (suffixes.first() != Some(&"sync")).then_some("a shuffle that does not wait for its lanes")
@@ -85,7 +90,17 @@ fn wrong(instruction: &Instruction) -> Option<&'static str> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::tests::faults;
+    use super::super::tests::{faults, faults_of};
+
+    #[test]
+    fn a_block_has_shared_memory_and_one_barrier() {
+        let body = "	ld.shared.b32 %r3, [%r2];\n	st.shared.b64 [%r2], %rd3;\n	bar.sync 0;";
+        assert_eq!(faults_of("hot_block", body), []);
+        assert_eq!(faults_of("hot", body).len(), 3);
+        for planted in ["bar.sync 1", "bar.sync 0, 64", "bar.red.popc.u32 %r3, 0, %p1", "bar.arrive 0, 64"] {
+            assert_eq!(faults_of("hot_block", &format!("	{planted};")).len(), 1, "{planted}");
+        }
+    }
 
     #[test]
     fn catches_each_planted_instruction() {

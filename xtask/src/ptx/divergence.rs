@@ -9,6 +9,9 @@
 //! The analysis does not distinguish which value of a register reaches a point (one that differs anywhere
 //! differs everywhere), so a fault may be a false positive, but nothing is missed. Blocks of threads are 32
 //! wide: `%tid.y` is uniform in a warp, and `%tid.x` is the lane.
+//!
+//! At a barrier of a block, no warp may be missing either. That is the same question about the number of the
+//! warp, of which a shuffle makes nothing uniform.
 
 use super::flow::Flow;
 use super::{Function, Instruction};
@@ -18,7 +21,8 @@ use std::collections::BTreeSet;
 /// All faults of a function.
 pub fn check(function: &Function) -> Vec<Fault> {
     let flow = Flow::of(function);
-    let parted = parted(function, &flow);
+    let parted = Parted::of(function, &flow, &LANE);
+    let warps = Parted::of(function, &flow, &["%tid.y", "%warpid"]);
     let mut faults = Vec::new();
     for (block, range) in flow.blocks.iter().enumerate() {
         for instruction in
@@ -30,6 +34,9 @@ pub fn check(function: &Function) -> Vec<Fault> {
             };
             if let Some(branch) = parted.blocks[block] {
                 fault(&format!("lanes have parted at the branch of line {branch}"));
+            }
+            if let (Some(branch), "bar.sync") = (warps.blocks[block], &instruction.opcode[..]) {
+                fault(&format!("warps have parted at the branch of line {branch}"));
             }
             if instruction.guard.as_ref().is_some_and(|guard| parted.differing.contains(&guard.register)) {
                 fault("its guard differs between lanes");
@@ -57,56 +64,51 @@ struct Parted {
     differing: BTreeSet<String>,
 }
 
-fn parted(function: &Function, flow: &Flow) -> Parted {
-    let decided = flow.decided();
-    let mut parted = Parted { blocks: vec![None; flow.blocks.len()], differing: BTreeSet::new() };
-    let mut changed = true;
-    while changed {
-        changed = false;
-        for (block, range) in flow.blocks.iter().enumerate() {
-            for instruction in &function.code[range.clone()] {
-                if parted.blocks[block].is_some() || parted.differs(instruction) {
-                    for register in instruction.writes() {
-                        changed |= parted.differing.insert(register.to_owned());
+/// What differs between the lanes of a warp from the start.
+const LANE: [&str; 7] =
+    ["%tid.x", "%laneid", "%lanemask_eq", "%lanemask_le", "%lanemask_lt", "%lanemask_ge", "%lanemask_gt"];
+
+impl Parted {
+    /// What differs and parts because of the registers in `from`.
+    fn of(function: &Function, flow: &Flow, from: &[&str]) -> Parted {
+        let decided = flow.decided();
+        let mut parted = Parted { blocks: vec![None; flow.blocks.len()], differing: BTreeSet::new() };
+        let mut changed = true;
+        while changed {
+            changed = false;
+            for (block, range) in flow.blocks.iter().enumerate() {
+                for instruction in &function.code[range.clone()] {
+                    if parted.blocks[block].is_some() || parted.differs(instruction, from) {
+                        for register in instruction.writes() {
+                            changed |= parted.differing.insert(register.to_owned());
+                        }
                     }
                 }
-            }
-            let Some(last) = function.code[range.clone()].last() else { continue };
-            let parts = flow.next[block].len() > 1
-                && last.reads().iter().any(|&read| parted.differing.contains(read));
-            if parts || parted.blocks[block].is_some() {
-                for &other in &decided[block] {
-                    if parted.blocks[other].is_none() {
-                        parted.blocks[other] =
-                            Some(if parts { last.line } else { parted.blocks[block].unwrap_or(last.line) });
-                        changed = true;
+                let Some(last) = function.code[range.clone()].last() else { continue };
+                let parts = flow.next[block].len() > 1
+                    && last.reads().iter().any(|&read| parted.differing.contains(read));
+                if parts || parted.blocks[block].is_some() {
+                    for &other in &decided[block] {
+                        if parted.blocks[other].is_none() {
+                            let before = parted.blocks[block].unwrap_or(last.line);
+                            parted.blocks[other] = Some(if parts { last.line } else { before });
+                            changed = true;
+                        }
                     }
                 }
             }
         }
+        parted
     }
-    parted
-}
 
-impl Parted {
-    /// Whether the value it writes differs between lanes that run it together.
-    fn differs(&self, instruction: &Instruction) -> bool {
-        const OWN: [&str; 8] = [
-            "%tid.x",
-            "%laneid",
-            "%lanemask_eq",
-            "%lanemask_le",
-            "%lanemask_lt",
-            "%lanemask_ge",
-            "%lanemask_gt",
-            "%clock",
-        ];
+    /// Whether the value it writes differs between threads that run it together.
+    fn differs(&self, instruction: &Instruction, from: &[&str]) -> bool {
         let differs =
-            |name: &str| self.differing.contains(name) || OWN.contains(&name) || name.starts_with("%clock");
+            |name: &str| self.differing.contains(name) || from.contains(&name) || name.starts_with("%clock");
         if matches!(instruction.base(), "atom") {
             return true;
         }
-        if instruction.opcode.starts_with("shfl.sync.idx") {
+        if instruction.opcode.starts_with("shfl.sync.idx") && from == LANE {
             // One lane's value for all, if every lane names the same source lane of the whole warp.
             let operand = |at: usize| instruction.operands.get(at).map_or("", |operand| &operand[..]);
             return differs(operand(1)) && (differs(operand(2)) || operand(3) != "31");
@@ -117,7 +119,33 @@ impl Parted {
 
 #[cfg(test)]
 mod tests {
-    use super::super::tests::faults;
+    use super::super::tests::{faults, faults_of};
+
+    #[test]
+    fn catches_a_barrier_that_a_warp_misses() {
+        let under = |condition: &str| {
+            let body = format!("{condition}\n	@!%p2 bra $L__2;\n	bar.sync 0;\n$L__2:");
+            faults_of("hot_block", &body).iter().any(|fault| fault.what.contains("parted"))
+        };
+        let number = "	mov.u32 %r3, %tid.y;";
+        assert!(under(&format!("{number}\n	setp.eq.b32 %p2, %r3, 0;")));
+        assert!(under("	setp.eq.b32 %p2, %r1, 0;"), "lanes");
+        assert!(!under("	setp.eq.b32 %p2, %r2, 0;"));
+        // A shuffle leaves a warp its own word; what the block shares is the same for all.
+        assert!(under(&format!(
+            "{number}\n	shfl.sync.idx.b32 %r4, %r3, 0, 31, -1;\n	setp.eq.b32 %p2, %r4, 0;"
+        )));
+        assert!(!under("	ld.shared.b32 %r4, [%r2];\n	setp.eq.b32 %p2, %r4, 0;"));
+        assert!(under(&format!("{number}\n	ld.shared.b32 %r4, [%r3];\n	setp.eq.b32 %p2, %r4, 0;")));
+        // A loop whose trips depend on the warp: shuffles may be in it, barriers behind it.
+        let trips = format!(
+            "{number}\n$L__1:\n	add.s32 %r3, %r3, 1;\nHERE\n	setp.lt.u32 %p2, %r3, %r2;\n	@%p2 bra $L__1;"
+        );
+        let of = |here: &str| faults_of("hot_block", &trips.replace("HERE", here));
+        assert_eq!(of("	shfl.sync.bfly.b32 %r9, %r2, 16, 31, -1;"), []);
+        assert_eq!(of("	bar.sync 0;").len(), 1);
+        assert_eq!(faults_of("hot_block", &format!("{}\n	bar.sync 0;", trips.replace("HERE", ""))), []);
+    }
 
     /// Puts a shuffle at SHUFFLE and returns whether that is a fault.
     fn caught(body: &str) -> bool {

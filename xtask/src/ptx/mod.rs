@@ -38,6 +38,9 @@ pub fn check(module: &Module) -> Vec<Fault> {
     faults
 }
 
+/// What an entry point of a block declares beside registers (kernels/src/nvidia.rs).
+const SHARED: &str = ".shared .align 16 .b8 lockstep_shared[49152]";
+
 /// Outside functions only a version and the baseline processor are allowed.
 fn module_faults(module: &Module) -> Vec<Fault> {
     let mut faults = Vec::new();
@@ -58,7 +61,8 @@ fn module_faults(module: &Module) -> Vec<Fault> {
         }
         for (line, text) in &function.declarations {
             // A pragma keeps ptxas from unrolling a loop; it declares nothing.
-            if !text.starts_with(".reg ") && !text.starts_with(".pragma \"nounroll\"") {
+            let shared = function.is_block() && text == SHARED;
+            if !text.starts_with(".reg ") && !text.starts_with(".pragma \"nounroll\"") && !shared {
                 faults.push(Fault::new(
                     &function.name,
                     *line,
@@ -105,7 +109,12 @@ pub(crate) mod tests {
     }
 
     pub(crate) fn faults(body: &str) -> Vec<Fault> {
-        check(&parse(&module(body)).expect("a module"))
+        faults_of("hot", body)
+    }
+
+    /// The same in an entry point of that name.
+    pub(crate) fn faults_of(entry: &str, body: &str) -> Vec<Fault> {
+        check(&parse(&module(body).replace("entry hot(", &format!("entry {entry}("))).expect("a module"))
     }
 
     #[test]

@@ -207,6 +207,11 @@ fn statement(function: &mut Function, line: usize, text: &str) -> Result<()> {
 }
 
 impl Function {
+    /// Whether it is an entry point in which the warps of a block share a row.
+    pub fn is_block(&self) -> bool {
+        self.name.ends_with("_block")
+    }
+
     /// Indices that an instruction may jump to.
     pub fn targets(&self, instruction: &Instruction) -> Result<Vec<usize>> {
         let names = match instruction.base() {

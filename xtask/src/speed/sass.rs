@@ -14,7 +14,8 @@ pub fn parse(text: &str, cubin: &[u8]) -> Result<Vec<Code>> {
     let mut lines: Vec<(usize, &str)> = Vec::new();
     let mut name = None;
     let mut close = |name: Option<&str>, lines: &mut Vec<(usize, &str)>| -> Result<()> {
-        if let Some(name) = name {
+        // Rows that a block shares are too few to keep a device busy: their cost is not an element's.
+        if let Some(name) = name.filter(|name| !crate::blocks().contains(name)) {
             // Constants of the compiler, among them the tables of indirect jumps.
             let constants = file.section_by_name(&format!(".nv.constant2.{name}"));
             let constants = constants.map(|section| section.data()).transpose()?.unwrap_or_default();

@@ -41,7 +41,8 @@ impl<const K: usize, const E: usize> Layout<K, E> {
     /// Waves that have room for their terms.
     const fn slots(counts: u32) -> u32 {
         let cells = Self::cells(counts);
-        let slots = if cells == 0 { WAVES } else { (SHARED - Self::terms(counts)) / cells };
+        let room = (SHARED - Self::terms(counts)).checked_div(cells);
+        let slots = if let Some(room) = room { room } else { WAVES };
         assert!(slots > 0, "the terms of a chunk do not fit");
         slots
     }
@@ -123,7 +124,7 @@ impl<W: Wave, A: Arith> GpuTeam<W, A> {
         while waiting > 0 {
             if left > 0 {
                 let i = place(left);
-                left = if left > slots { left - slots } else { 0 };
+                left = left.saturating_sub(slots);
                 let coming = if left > 0 { Self::read(place(left), mask, ins) } else { read };
                 self.0.settle();
                 each_column!(Q => {

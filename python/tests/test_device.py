@@ -347,6 +347,11 @@ def test_a_call_that_does_not_wait_is_launches_alone(device, monkeypatch):
         credit = lockstep.advantages("dapo", wait=False, **given)
         credit.check()
         assert not counted or calls() != before
+        for got in (lockstep.loss("dapo", credit, wait=False, **given), lockstep.step("dapo", wait=False, **given)[1]):
+            got.check()
+            assert got.coef.tobytes() == want.coef.tobytes() and got.metrics == want.metrics
+        with pytest.raises(lockstep.Error, match="stage gate met a bad value in row 0"):
+            lockstep.loss("dapo", credit, wait=False, **bad).check()
         few = dict(given, cu_groups=[0, 1, 2])
         with pytest.raises(lockstep.Error, match="stage advantage met a bad value in row 0"):
             lockstep.advantages("grpo", wait=False, **few).check()

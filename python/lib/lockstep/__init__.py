@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from functools import lru_cache, partial
+from functools import cached_property, lru_cache, partial
 from typing import Any
 
 from ._error import LockstepError
@@ -141,13 +141,25 @@ class Loss:
     """Policy, KL and entropy terms, a float64 number."""
     coef: Any
     """dL/dlogp, per token."""
-    metrics: dict[str, float] = field(default_factory=dict)
     entropy_coef: Any = None
     """dL/d(entropy), per token, if the recipe has an entropy term."""
     value_loss: Any = None
     value_gradient: Any = None
     """dL/d(values), per token, if the recipe has a value loss."""
     _results: tuple[Batch, _Results] | None = field(default=None, repr=False, compare=False)
+
+    @cached_property
+    def metrics(self) -> dict[str, float]:
+        """The metrics by name; empty if none were asked for. After a call with `wait=False`, it waits."""
+        return {} if self._results is None else _said(*self._results)
+
+    def check(self) -> None:
+        """Waits for a call made with `wait=False`, and raises `Error` if it met a bad value.
+
+        After a call that waited, it does nothing.
+        """
+        if self._results is not None and self._results[1].pending is not None:
+            self._results[1].pending()
 
     def totals(self) -> Totals:
         """Returns exact totals of the loss (without a critic's) and the metrics of these rows.
@@ -227,18 +239,25 @@ def _credit(recipe: Recipe, batch: Batch, results: _Results) -> Credit:
     )
 
 
-def _loss(batch: Batch, results: _Results) -> Loss:
-    numbers, said = batch.library.numbers, {}
+def _said(batch: Batch, results: _Results) -> dict[str, float]:
+    numbers = batch.library.numbers
     if "sums" in results:
         tokens = numbers(results["counts"])[0] if "counts" in results else numbers(batch.arrays["counts"])[0]
-        said = _metrics(tokens, numbers(results["sums"]), numbers(results["maxima"]))
-    elif "metrics" in results:
-        said = dict(zip(_metrics(0, [], [0.0, 0.0]), numbers(results["metrics"])))
+        return _metrics(tokens, numbers(results["sums"]), numbers(results["maxima"]))
+    if "metrics" in results:
+        return dict(zip(_metrics(0, [], [0.0, 0.0]), numbers(results["metrics"])))
+    return {}
+
+
+def _loss(batch: Batch, results: _Results) -> Loss:
     of_tokens = {
         name: batch.by_tokens(results[name]) for name in ("coef", "entropy_coef", "value_gradient") if name in results
     }
     value_loss = _first(results.get("value_loss"))
-    return Loss(loss=results["loss"][0], metrics=said, value_loss=value_loss, **of_tokens, _results=(batch, results))
+    made = Loss(loss=results["loss"][0], value_loss=value_loss, **of_tokens, _results=(batch, results))
+    if results.pending is None:
+        _ = made.metrics  # Reading them costs no wait now.
+    return made
 
 
 def _totals(batch: Batch, results: _Results) -> Totals:
@@ -278,22 +297,30 @@ def loss(
     *,
     metrics: bool = True,
     group_size: int | None = None,
+    wait: bool = True,
     **columns: Any,
 ) -> Loss:
     """Computes loss, dL/dlogp and metrics of a batch or minibatch with its `Credit`; call it once per update.
 
+    `wait` is that of `advantages`; `Loss.check` reports later, and `Loss.metrics` waits.
+
     Raises `Error`, as `advantages` does.
     """
     own, batch = recipe(recipe_), Batch(columns, group_size)
-    return _loss(batch, _run(own, "loss", batch, credit, metrics))
+    return _loss(batch, _run(own, "loss", batch, credit, metrics, wait=wait))
 
 
 def step(
-    recipe_: str | Mapping[str, Any] | Recipe, *, metrics: bool = True, group_size: int | None = None, **columns: Any
+    recipe_: str | Mapping[str, Any] | Recipe,
+    *,
+    metrics: bool = True,
+    group_size: int | None = None,
+    wait: bool = True,
+    **columns: Any,
 ) -> tuple[Credit, Loss]:
-    """Runs both calls at once, for training loops with one update per batch."""
+    """Runs both calls at once, for training loops with one update per batch. `wait` is that of `loss`."""
     own, batch = recipe(recipe_), Batch(columns, group_size)
-    results = _run(own, "both", batch, None, metrics)
+    results = _run(own, "both", batch, None, metrics, wait=wait)
     return _credit(own, batch, results), _loss(batch, results)
 
 

@@ -14,10 +14,11 @@ use lockstep_conformance::ops::policy_loss::Policy;
 use lockstep_conformance::{launch, levels, suite};
 use lockstep_core::check::{CheckOffsets, CheckValues, Domain, PASSED, rows};
 use lockstep_core::kl::{Kl, KlFormula};
+use lockstep_core::logits::statistics::LogitsResults;
 use lockstep_core::logits::vocab_parallel::unpacked;
-use lockstep_core::logits::{LogitRows, VocabParallelTop};
+use lockstep_core::logits::{LogitRows, LogitsStatistics, VocabParallelTop};
 use lockstep_core::op::{Decoder, OPS, OpInfo};
-use lockstep_core::ragged::{In, Mask, Out};
+use lockstep_core::ragged::{In, Mask, Out, flag};
 use lockstep_core::ratio::Guard;
 use lockstep_cpu::Compiled;
 use lockstep_gpu::{Buffer, Geometry, Gpu, Parameters, Platform, Stopwatch, Stream};
@@ -285,9 +286,42 @@ fn the_first_largest_logit_of_long_rows() {
         lockstep_cpu::plain::run(&of(Out::new(b)), 0..rows);
         assert_eq!(tops[0], tops[1]);
         let found: Vec<u32> = tops[0].iter().map(|&top| unpacked(top).1).collect();
-        assert_eq!(found[..12], [0, 31, 511, 512, 700, 1023, 1024, 1299, 40, 900, 70, 70]);
+        assert_eq!(found[..12], FOUND);
     }
+    // Where warps share a row, statistics alone search it.
+    let labels = vec![3; rows];
+    let statistics = |run: &dyn Fn(&LogitsStatistics<'_>)| {
+        let mut numbers = [vec![7.0; rows], vec![7.0; rows]];
+        let (mut top, mut state, mut alarm) = (vec![7; rows], vec![7.0f64; 3 * rows], vec![7; rows]);
+        let [logp, lse] = &mut numbers;
+        run(&LogitsStatistics {
+            rows: LogitRows { logits: In::new(&logits[..]), rows, vocab, live: Mask::all() },
+            labels: In::new(&labels),
+            temperature: 1.0,
+            results: LogitsResults {
+                logp: Out::new(logp),
+                lse: Out::new(lse),
+                top: Out::new(&mut top),
+                moments: None,
+                state: Out::new(&mut state),
+                row_alarm: Out::new(&mut alarm),
+            },
+        });
+        let bad: Vec<bool> = alarm.iter().map(|&alarm| alarm > flag::LIMIT).collect();
+        let bits = numbers.map(|of| of.iter().map(|x: &f32| x.to_bits()).collect::<Vec<_>>());
+        (top, bits, state.iter().map(|x| x.to_bits()).collect::<Vec<_>>(), bad)
+    };
+    let want = statistics(&|kernel| lockstep_cpu::plain::run(kernel, 0..rows));
+    assert_eq!(want.0[..12], FOUND);
+    let platform = Platform::new(HostDriver::new(Settings::warps(1).on_lanes()));
+    for warps in [2, 3, 16] {
+        let gpu = platform.open(0).unwrap().with_geometry(shared(warps, 2));
+        assert_eq!(statistics(&|kernel| gpu.run(kernel).unwrap()), want, "{warps} warps");
+    }
+    assert!(platform.driver().launched("logits_statistics_block"));
 }
+
+const FOUND: [u32; 12] = [0, 31, 511, 512, 700, 1023, 1024, 1299, 40, 900, 70, 70];
 
 /// The checks, whose cases are not in the corpus: the same report as the reference, for every position of a
 /// fault.

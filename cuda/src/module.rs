@@ -1,7 +1,7 @@
 //! The embedded kernels: PTX text, which the driver compiles for its device.
 
 use lockstep_gpu::{Error, Version};
-use lockstep_kernels::artifacts::{PTX_HEADER, ptx};
+use lockstep_kernels::artifacts::{ptx, ptx_header};
 
 /// The oldest architecture that the PTX supports.
 pub(crate) const NEEDED: &str = "sm_80 or later";
@@ -16,12 +16,12 @@ pub(crate) fn supports(arch: &str) -> Result<(), &'static str> {
 /// which the driver will not find it, if there is no such entry point or it is damaged. The driver compiles
 /// what it is given: seconds for all of them.
 pub(crate) fn image(entry: &str) -> Vec<u8> {
-    [PTX_HEADER, &ptx(entry).unwrap_or_default(), "\0"].concat().into_bytes()
+    [ptx_header(), &ptx(entry).unwrap_or_default(), "\0"].concat().into_bytes()
 }
 
 /// Returns the CUDA version that a driver needs to read the embedded PTX.
 pub(crate) fn needed() -> Result<Version, Error> {
-    cuda_for_ptx(PTX_HEADER)
+    cuda_for_ptx(ptx_header())
         .ok_or(Error::NoKernels { api: "CUDA", artifact: "kernels/artifacts/lockstep.ptx" })
 }
 

@@ -6,7 +6,7 @@
 //! once. Past the end of a row its last element is read again instead of branching: no shuffle is under a
 //! condition on which lanes disagree. Offsets in a row are 32 bits wide, as those of a batch are.
 //!
-//! A row may also belong to a [block](crate::block) of waves, in ops whose table line says so. The calls that
+//! A row may also belong to a block of waves (`block.rs`), in ops whose table line says so. The calls that
 //! such an op does not make are refused by the compiler.
 
 use crate::wave::{WAVES, Wave};

@@ -5,7 +5,7 @@ use crate::device::{self, GFX942, PTX};
 use crate::resources::{self, PROCESSORS, Row};
 use crate::speed::{self, sass};
 use crate::toolchain::{Toolchain, Versions, output};
-use crate::{Fault, blocks, entries, gfx942, ir, ptx, same_entries, workspace};
+use crate::{Fault, blocks, entries, gfx942, ir, packed, ptx, same_entries, workspace};
 use anyhow::{Context, Result, bail};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -33,6 +33,8 @@ pub struct Artifacts {
     pub costs: String,
     /// `toolchain.toml`.
     pub record: String,
+    /// `lockstep.ptx.zst`.
+    pub packed: Vec<u8>,
 }
 
 /// `toolchain.toml`: the tools and flags that made the artifacts.
@@ -44,7 +46,7 @@ pub struct Record {
     pub flags: BTreeMap<String, String>,
 }
 
-const FILES: [&str; 8] = [
+const FILES: [&str; 9] = [
     "lockstep.ptx",
     "lockstep.gfx942.co",
     "lockstep.gfx942.lst",
@@ -53,6 +55,7 @@ const FILES: [&str; 8] = [
     "speed.csv",
     "speed.md",
     "toolchain.toml",
+    "lockstep.ptx.zst",
 ];
 
 /// The artifacts' folder in the repository.
@@ -61,8 +64,8 @@ pub fn folder(root: &Path) -> PathBuf {
 }
 
 impl Artifacts {
-    fn files(&self) -> [(&'static str, &[u8]); 8] {
-        let Artifacts { ptx, object, listing, resources, tables, speed, costs, record } = self;
+    fn files(&self) -> [(&'static str, &[u8]); 9] {
+        let Artifacts { ptx, object, listing, resources, tables, speed, costs, record, packed } = self;
         let bytes = [
             ptx.as_bytes(),
             object,
@@ -72,6 +75,7 @@ impl Artifacts {
             speed.as_bytes(),
             costs.as_bytes(),
             record.as_bytes(),
+            packed,
         ];
         std::array::from_fn(|i| (FILES[i], bytes[i]))
     }
@@ -92,6 +96,7 @@ impl Artifacts {
             speed: text(FILES[5])?,
             costs: text(FILES[6])?,
             record: text(FILES[7])?,
+            packed: bytes(FILES[8])?,
         })
     }
 
@@ -219,6 +224,7 @@ pub fn build(tools: &Toolchain, root: &Path, target: &Path) -> Result<Artifacts>
     ];
     let record = Record { versions, flags: flags.map(|(file, flags)| (file.to_owned(), flags)).into() };
     let artifacts = Artifacts {
+        packed: packed::pack(&ptx)?,
         ptx,
         object: linked,
         listing,
@@ -358,6 +364,7 @@ mod tests {
             speed: String::new(),
             costs: String::new(),
             record: toml::to_string(&record)?,
+            packed: Vec::new(),
         })
     }
 
@@ -378,15 +385,15 @@ mod tests {
         };
         assert_eq!(
             named(&artifacts("13.5", "-O3", "mul.rn.f32")?),
-            [true, false, false, false, false, false, false, false]
+            [true, false, false, false, false, false, false, false, false]
         );
         assert_eq!(
             named(&artifacts("13.5", "-O2", "add.rn.f32")?),
-            [false, false, false, false, false, false, false, true]
+            [false, false, false, false, false, false, false, true, false]
         );
         let mut object = artifacts("13.5", "-O3", "add.rn.f32")?;
         object.object.push(0);
-        assert_eq!(named(&object), [false, true, false, false, false, false, false, false]);
+        assert_eq!(named(&object), [false, true, false, false, false, false, false, false, false]);
         Ok(())
     }
 }

@@ -19,6 +19,7 @@ pub mod ir;
 pub mod layers;
 pub mod links;
 pub mod mutants;
+pub mod packed;
 pub mod ptx;
 pub mod resources;
 pub mod site;

@@ -209,7 +209,7 @@ fn a_table_of_other_artifacts_is_seen() {
 
 #[test]
 fn nothing_in_them_tells_where_they_were_built() {
-    let Artifacts { ptx, object, listing, resources, tables, speed, costs, record } = committed();
+    let Artifacts { ptx, object, listing, resources, tables, speed, costs, record, packed: _ } = committed();
     let object = String::from_utf8_lossy(&object).into_owned();
     for text in [ptx, object, listing, resources, tables, speed, costs, record] {
         for path in ["/work", "/home", "/root", "/tmp", "/usr", "/build", ".cargo", ".rs:"] {

@@ -83,6 +83,7 @@ impl Launch {
     }
 
     /// Copies an op's inputs to the device, for its entry point in which the warps of a block share a row.
+    #[allow(dead_code, reason = "the example `speed` has no blocks")]
     pub(crate) fn shared<K: Kernel>(kernel: &K, blocks: u32, warps: u32, memory: &mut Memory) -> Launch {
         let mut launch = Launch::new(kernel, blocks, 1, memory);
         launch.grid.threads[1] = warps;

@@ -1,8 +1,8 @@
-//! `lockstep.ptx.zst`: the PTX as programs embed it, compressed with zstd, all entry points of an op together. They
-//! have most of their text in common, and a program loads only those of the ops that it launches.
+//! `lockstep.ptx.zst`: the PTX as programs embed it, compressed with zstd, the entry points of an op together.
+//! They have most of their text in common, and a program loads only those of the ops that it launches.
 //!
-//! The file is an index in text, with a line `entry offset length` for each entry point in the order of the PTX, an
-//! empty line, the PTX's header, a zero byte, and the frames, to which the offsets refer.
+//! The file is an index in text, with a line `entry offset length` for each entry point in the order of the
+//! PTX, an empty line, the PTX's header, a zero byte, and the frames, to which the offsets refer.
 
 use anyhow::{Context, Result, bail};
 use lockstep_core::op::OPS;

@@ -1,4 +1,4 @@
-//! `lockstep.ptx.zst`: the PTX as programs embed it, compressed with zstd, the entry points of an op together.
+//! `lockstep.ptx.zst`: the PTX as programs embed it, compressed with zstd, entry points of an op together.
 //! They have most of their text in common, and a program loads only those of the ops that it launches.
 //!
 //! The file is an index in text, with a line `entry offset length` for each entry point in the order of the

@@ -223,12 +223,13 @@ fn kernels_are_loaded_when_they_are_first_used() {
     run(&gpu).unwrap();
     run(&gpu).unwrap();
     assert_eq!(loaded(), before + 1);
+    // One entry point for single warps and one for blocks of each.
     gpu.load(&["row_scan", "gae", "gae"]).unwrap();
-    assert_eq!(loaded(), before + 2);
+    assert_eq!(loaded(), before + 4);
     let unknown = gpu.load(&["gae", "no_such_op"]).unwrap_err().to_string();
     assert!(unknown.contains("no_such_op"), "{unknown}");
     gpu.load(&OPS.iter().map(|op| op.name).collect::<Vec<_>>()).unwrap();
-    let functions = OPS.iter().map(|op| op.entries.len()).sum::<usize>();
+    let functions = OPS.iter().map(|op| op.entries.len() + op.blocks.len()).sum::<usize>();
     assert!(platform.driver().calls("function") > functions);
     drop(gpu);
     assert_eq!(platform.driver().live(), Live::default());

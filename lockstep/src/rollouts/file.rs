@@ -174,7 +174,8 @@ impl RolloutsBuf {
     ///
     /// Errors: an incomplete or invalid safetensors file; and, each with the name of the tensor: a tensor
     /// that is not a column; a type, shape or value that the column cannot have (index); inconsistent
-    /// offsets, or sequences or groups without members; a length that disagrees with the offsets.
+    /// offsets, or sequences or groups without members; a length that disagrees with the offsets; more than
+    /// 2^24 tokens if no column has an entry for each.
     ///
     /// ```
     /// use lockstep::{Rollouts, RolloutsBuf};
@@ -235,6 +236,15 @@ impl RolloutsBuf {
         if batch.sequences() == 0 {
             return refuse("tensor `cu_seqlens` has no sequence: expected at least one".into());
         }
+        let of_tokens = |column: &Column| column.shape() == Shape::Tokens;
+        let held = Column::ALL.iter().filter(|c| of_tokens(c)).any(|c| self.view().length(*c).is_some());
+        if !held && batch.tokens() > CLAIMED {
+            return refuse(format!(
+                "tensor `cu_seqlens` ends at {}, and no tensor has an entry for each token: expected at most \
+                 {CLAIMED} then",
+                batch.tokens()
+            ));
+        }
         if let Some(turns) = &self.cu_turns {
             Offsets::new("cu_turns", turns, batch.tokens(), "tokens")?;
             if let Some(s) = cu_seqlens.iter().position(|start| turns.binary_search(start).is_err()) {
@@ -267,9 +277,29 @@ impl RolloutsBuf {
     }
 }
 
+/// The most tokens of a file without a column per token: their number is then a claim of a few bytes, and
+/// readers allocate by it.
+const CLAIMED: usize = 1 << 24;
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn tokens_that_no_column_holds_are_limited() {
+        let of = |end: u32| RolloutsBuf {
+            cu_seqlens: Some(vec![0, 2, end]),
+            cu_groups: Some(vec![0, 2]),
+            rewards: Some(vec![1.0, 0.0]),
+            ..RolloutsBuf::default()
+        };
+        let most = CLAIMED as u32;
+        assert_eq!(read(&of(most).to_safetensors().unwrap()).unwrap(), of(most));
+        for end in [most + 1, 0xf9ff_0006] {
+            let error = read(&of(end).to_safetensors().unwrap()).unwrap_err().to_string();
+            assert!(error.contains(&format!("`cu_seqlens` ends at {end}, and no tensor")), "{error}");
+        }
+    }
 
     fn example() -> RolloutsBuf {
         RolloutsBuf {

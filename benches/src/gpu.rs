@@ -30,7 +30,7 @@ impl OnGpu {
         let ops: Vec<_> = OPS.iter().filter(|op| bench.ops().any(|name| name == op.name)).collect();
         let mut times = self.stopwatch.take();
         times.retain(|entry, _| {
-            ops.is_empty() || ops.iter().any(|op| op.entries.contains(entry) || op.blocks.contains(entry))
+            ops.is_empty() || ops.iter().flat_map(|op| op.all_entries()).any(|of| of == *entry)
         });
         Ok(times)
     }

@@ -47,7 +47,7 @@ fn cuda_for_ptx(ptx: &str) -> Option<Version> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use lockstep_core::op::OPS;
+    use lockstep_core::op::{OPS, OpInfo};
 
     #[test]
     fn the_version_line_says_which_driver_is_needed() {
@@ -68,7 +68,7 @@ mod tests {
         let header = file.split("\t// .globl\t").next().expect("a header");
         assert!(header.contains(".version") && header.contains(".address_size"));
         let mut bytes = header.len();
-        for entry in OPS.iter().flat_map(|op| op.entries.iter().chain(op.blocks)) {
+        for entry in OPS.iter().flat_map(OpInfo::all_entries) {
             let image = String::from_utf8(image(entry)).expect("ASCII");
             let body = image.strip_prefix(header).and_then(|rest| rest.strip_suffix('\0')).expect(entry);
             assert!(body.matches(".entry ").count() == 1 && body.contains(&format!(".entry {entry}(")));

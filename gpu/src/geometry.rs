@@ -1,6 +1,7 @@
 //! Launch geometry. It changes speed, never bits.
 
 use crate::Shape;
+use lockstep_core::op::MAX_WARPS;
 
 /// Teams per block, the most blocks per grid, and warps per row. `None` leaves the choice to the backend.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -16,9 +17,6 @@ pub struct Geometry {
     pub warps_per_row: Option<u32>,
 }
 
-/// The most warps that share a row; `WAVES` in kernels/src/wave.rs.
-pub(crate) const WARPS: u32 = 16;
-
 /// The mean bytes of a row's largest array from which on several warps share a row by default: a warp's loop
 /// over them takes as long as the launch.
 const LONG: usize = 8 << 10;
@@ -28,7 +26,7 @@ impl Geometry {
     /// should have its own. `bytes` are those of the largest array.
     pub(crate) fn warps(self, rows: usize, bytes: usize, units: u32) -> u32 {
         let few = rows <= units as usize && bytes / rows.max(1) >= LONG;
-        self.warps_per_row.unwrap_or(if few { WARPS } else { 1 }).clamp(1, WARPS)
+        self.warps_per_row.unwrap_or(if few { MAX_WARPS } else { 1 }).clamp(1, MAX_WARPS)
     }
 }
 

@@ -1,10 +1,9 @@
 //! An open device.
 
-use crate::geometry::WARPS;
 use crate::staged::Arena;
 use crate::{DeviceInfo, Driver, Error, Fault, Geometry, Handle, Kind, Refusal, Shape, Stopwatch};
 use lockstep_core::check::CheckOffsets;
-use lockstep_core::op::{Kernel, OPS, OpInfo};
+use lockstep_core::op::{Kernel, MAX_WARPS, OPS, OpInfo};
 use std::ffi::CString;
 use std::fmt;
 use std::marker::PhantomData;
@@ -83,9 +82,9 @@ impl<D: Driver> Gpu<D> {
 
     /// Returns the names of an op's entry points for this device: one for each variant, then those in which
     /// several warps share a row, if the op has any.
-    pub fn entry_points(&self, op: &'static OpInfo) -> impl Iterator<Item = &'static str> + use<D> {
-        let shared = if self.context.shape.max_teams_per_block > 1 { op.blocks } else { &[] };
-        op.entries.iter().chain(shared).copied()
+    pub fn entry_points(&self, op: &OpInfo) -> impl Iterator<Item = &'static str> + use<D> {
+        let shared = if self.context.shape.max_teams_per_block > 1 { op.blocks.len() } else { 0 };
+        op.all_entries().take(op.entries.len() + shared)
     }
 
     /// Returns the error that lost the context, if one did. The device is unusable from then on.
@@ -143,7 +142,7 @@ impl<D: Driver> Context<D> {
             info,
             handle,
             modules: Mutex::default(),
-            entries: OPS.iter().map(|op| names(op).map(|_| OnceLock::new()).collect()).collect(),
+            entries: OPS.iter().map(|op| op.all_entries().map(|_| OnceLock::new()).collect()).collect(),
             arenas: Mutex::new(Vec::new()),
             lost: OnceLock::new(),
         };
@@ -156,7 +155,8 @@ impl<D: Driver> Context<D> {
     /// Returns an entry point of an op, loaded if it is not yet.
     fn find(&self, current: &Current<'_, D>, op: usize, entry: usize) -> Result<Entry, Error> {
         let missing = |entry: &str, because: String| Error::MissingEntry { entry: entry.to_owned(), because };
-        let (Some(place), Some(name)) = (self.entries[op].get(entry), names(&OPS[op]).nth(entry)) else {
+        let (Some(place), Some(name)) = (self.entries[op].get(entry), OPS[op].all_entries().nth(entry))
+        else {
             let entry = format!("{} (variant {entry})", OPS[op].name);
             return Err(missing(&entry, "core's table of ops lacks it".to_owned()));
         };
@@ -186,7 +186,7 @@ impl<D: Driver> Context<D> {
                 .map_err(|fault| self.fault(fault))
         };
         let block = entry >= OPS[op].entries.len();
-        let mut teams = if block { WARPS } else { self.shape.teams_per_block };
+        let mut teams = if block { MAX_WARPS } else { self.shape.teams_per_block };
         let mut blocks = resident(teams)?;
         // The registers of many warps may be more than there are.
         while block && blocks == 0 && teams > 1 {
@@ -246,11 +246,6 @@ impl<D: Driver> Context<D> {
         let (free, total) = self.driver.memory().unwrap_or_default();
         Error::OutOfMemory { bytes, free, total, fault }
     }
-}
-
-/// The entry points of an op, those for a block behind the others.
-fn names(op: &OpInfo) -> impl Iterator<Item = &'static str> {
-    op.entries.iter().chain(op.blocks).copied()
 }
 
 /// Returns the position of an op in the table.

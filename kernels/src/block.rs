@@ -7,8 +7,9 @@
 //! wave keeps its own, and they are combined at the end.
 
 use crate::team::{GpuTeam, Own, Read, each_column, larger};
-use crate::wave::{SHARED, WAVES, Wave};
+use crate::wave::{SHARED, Wave};
 use lockstep_core::num::{Arith, Storage};
+use lockstep_core::op::MAX_WARPS;
 use lockstep_core::ragged::{Mask, Sink, Span, Stream, flag};
 use lockstep_core::team::fold::{COLUMNS, LANES};
 use lockstep_core::team::scan::Semigroup;
@@ -20,7 +21,7 @@ struct Layout<const K: usize, const E: usize>;
 
 impl<const K: usize, const E: usize> Layout<K, E> {
     /// Behind a word of each wave for the alarm, each maximum and each count.
-    const SUMS: u32 = (1 + E as u32 + K as u32) * WAVES;
+    const SUMS: u32 = (1 + E as u32 + K as u32) * MAX_WARPS;
     /// The columns, in binary64; then the terms, a slot to a wave.
     const COLUMNS: u32 = Self::SUMS + 2 * K as u32;
 
@@ -42,7 +43,7 @@ impl<const K: usize, const E: usize> Layout<K, E> {
     const fn slots(counts: u32) -> u32 {
         let cells = Self::cells(counts);
         let room = (SHARED - Self::terms(counts)).checked_div(cells);
-        let slots = if let Some(room) = room { room } else { WAVES };
+        let slots = if let Some(room) = room { room } else { MAX_WARPS };
         assert!(slots > 0, "the terms of a chunk do not fit");
         slots
     }
@@ -283,11 +284,11 @@ impl<W: Wave, A: Arith> GpuTeam<W, A> {
         if lane == 0 {
             self.0.put(wave, swept.alarm);
             for e in 0..E {
-                self.0.put((1 + e as u32) * WAVES + wave, orders[e].cast_unsigned());
+                self.0.put((1 + e as u32) * MAX_WARPS + wave, orders[e].cast_unsigned());
             }
             for k in 0..K {
                 if counts >> k & 1 == 1 {
-                    self.0.put((1 + (E + k) as u32) * WAVES + wave, swept.sums[k] as u32);
+                    self.0.put((1 + (E + k) as u32) * MAX_WARPS + wave, swept.sums[k] as u32);
                 } else if wave == 0 {
                     self.0.put64(sums + 2 * k as u32, swept.sums[k].to_bits());
                 }
@@ -299,10 +300,10 @@ impl<W: Wave, A: Arith> GpuTeam<W, A> {
         let takes = lane <= (E + K) as u32 && bits >> lane & 1 == 1;
         let (own, waves) = (if takes { lane } else { 0 }, self.0.waves());
         let signed = own > 0 && own <= E as u32;
-        let mut word = self.0.get(own * WAVES);
+        let mut word = self.0.get(own * MAX_WARPS);
         let mut left = waves - 1;
         while left > 0 {
-            let other = self.0.get(own * WAVES + waves - left);
+            let other = self.0.get(own * MAX_WARPS + waves - left);
             let largest = if signed { larger(word, other) } else { flag::worse(word, other) };
             word = if own > E as u32 { word.wrapping_add(other) } else { largest };
             left -= 1;
@@ -321,4 +322,4 @@ impl<W: Wave, A: Arith> GpuTeam<W, A> {
     }
 }
 
-const _: () = assert!(WAVES as usize <= LANES, "a lane reads the word of a wave");
+const _: () = assert!(MAX_WARPS as usize <= LANES, "a lane reads the word of a wave");

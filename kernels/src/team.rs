@@ -9,9 +9,10 @@
 //! A row may also belong to a block of waves (`block.rs`), in ops whose table line says so. The calls that
 //! such an op does not make are refused by the compiler.
 
-use crate::wave::{WAVES, Wave};
+use crate::wave::Wave;
 use core::marker::PhantomData;
 use lockstep_core::num::{self, Arith, Storage};
+use lockstep_core::op::MAX_WARPS;
 use lockstep_core::ragged::{Cells, In, Mask, Sink, Span, Stream, flag};
 use lockstep_core::team::fold::{COLUMNS, LANES, PER_LANE};
 use lockstep_core::team::order::{LEAST, ordered, signed_order, unordered};
@@ -186,9 +187,14 @@ impl<W: Wave, A: Arith> GpuTeam<W, A> {
 
     #[inline(always)]
     fn combine_max(&self, x: f32) -> f32 {
-        let larger = |a: u32, b: u32| num::max(f32::from_bits(a), f32::from_bits(b)).to_bits();
-        f32::from_bits(self.combine(x.to_bits(), larger))
+        f32::from_bits(self.combine(x.to_bits(), maximum))
     }
+}
+
+/// The maximum of the numbers of two words.
+#[inline(always)]
+fn maximum(a: u32, b: u32) -> u32 {
+    num::max(f32::from_bits(a), f32::from_bits(b)).to_bits()
 }
 
 /// The larger of two signed words.
@@ -490,10 +496,9 @@ impl<W: Wave, A: Arith> Team for GpuTeam<W, A> {
             }
             start += W::WIDTH as u32;
         }
-        let maximum = |a: u32, b: u32| num::max(f32::from_bits(a), f32::from_bits(b)).to_bits();
         let least = |a, b| if a < b { a } else { b };
-        let found =
-            self.across(self.combine(largest.to_bits(), maximum), f32::NEG_INFINITY.to_bits(), maximum);
+        let found = self.combine_max(largest).to_bits();
+        let found = self.across(found, f32::NEG_INFINITY.to_bits(), maximum);
         let found = num::canonical(f32::from_bits(found));
         let trip = self.combine(if largest == found { at } else { u32::MAX }, least);
         let trip = self.across(trip, u32::MAX, least);
@@ -621,7 +626,7 @@ impl<W: Wave, A: Arith> Team for GpuTeam<W, A> {
             if W::BLOCK {
                 let before;
                 (before, carry) =
-                    self.chain(if odd { 4 * WAVES } else { 0 }, op, x, carry, |c, x| op.join(c, x));
+                    self.chain(if odd { 4 * MAX_WARPS } else { 0 }, op, x, carry, |c, x| op.join(c, x));
                 x = op.join(before, x);
                 odd = !odd;
             } else {
@@ -724,7 +729,7 @@ impl<W: Wave, A: Arith> Team for GpuTeam<W, A> {
             let mut start = carry;
             if W::BLOCK {
                 let of = |carry: f64, map: Affine| map.offset + map.rate * carry;
-                (start, carry) = self.chain(2 * WAVES, AffineF64, map, carry, of);
+                (start, carry) = self.chain(2 * MAX_WARPS, AffineF64, map, carry, of);
             }
             let y = map.offset + map.rate * start;
             let before = map_f64(y, |word| self.0.read(word, lower));

@@ -68,6 +68,3 @@ pub trait Wave: Copy {
 
 /// Words of memory that the waves of a block share: what CUDA gives a block that does not ask for more.
 pub const SHARED: u32 = 48 * 1024 / 4;
-
-/// The most waves of a block that own a row.
-pub const WAVES: u32 = 16;

@@ -24,7 +24,7 @@ pub fn pack(ptx: &str) -> Result<Vec<u8>> {
     let (mut names, mut ops) = (Vec::new(), BTreeMap::<&str, String>::new());
     for part in parts {
         let name = part.lines().next().unwrap_or_default();
-        let of = OPS.iter().find(|op| op.entries.iter().chain(op.blocks).any(|entry| *entry == name));
+        let of = OPS.iter().find(|op| op.all_entries().any(|entry| entry == name));
         let Some(op) = of else { bail!("{name} is not in the table of ops") };
         names.push((name, op.name));
         let text = ops.entry(op.name).or_default();

@@ -17,6 +17,9 @@ pub const MAX_POINTERS: usize = 24;
 /// Number of words that an entry point takes.
 pub const MAX_WORDS: usize = 64;
 
+/// The most warps of a block that share a row.
+pub const MAX_WARPS: u32 = 16;
+
 /// Receives launch arguments, on the host.
 pub trait Encoder {
     /// The next values belong to the field of this name. Fields may be nested.

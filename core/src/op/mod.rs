@@ -3,7 +3,7 @@
 mod args;
 mod lengths;
 
-pub use args::{Arg, Decoder, Encoder, MAX_POINTERS, MAX_WORDS};
+pub use args::{Arg, Decoder, Encoder, MAX_POINTERS, MAX_WARPS, MAX_WORDS};
 #[doc(hidden)]
 pub use args::{pointers_of, sum, words_of};
 #[doc(hidden)]
@@ -436,6 +436,11 @@ macro_rules! list {
 for_each_op!(list);
 
 impl OpInfo {
+    /// Every entry point: one for each variant, then those in which a block shares a row.
+    pub fn all_entries(&self) -> impl Iterator<Item = &'static str> + use<> {
+        self.entries.iter().chain(self.blocks).copied()
+    }
+
     /// Looks up an op by name.
     pub fn named(name: &str) -> Option<&'static OpInfo> {
         OPS.iter().find(|op| op.name == name)

@@ -11,8 +11,7 @@ use lockstep_emulator::ptx::Module;
 fn the_shipped_text_is_understood_whole() {
     let module = Module::parse(PTX).unwrap_or_else(|error| panic!("{error}"));
     assert_eq!(module.unimplemented(), []);
-    let of = |op: &'static OpInfo| op.entries.iter().chain(op.blocks);
-    let names: Vec<&str> = OPS.iter().flat_map(of).copied().collect();
+    let names: Vec<&str> = OPS.iter().flat_map(OpInfo::all_entries).collect();
     let mut entries = module.entries();
     assert_eq!(entries.len(), names.len());
     entries.retain(|entry| !names.contains(&&entry[..]));

@@ -109,6 +109,7 @@ impl Team for Plain {
         &self,
         op: S,
         span: Span,
+        mask: Mask<'_>,
         direction: Direction,
         get: impl Fn(usize) -> S::Value,
         put: impl Fn(usize, S::Value),
@@ -120,7 +121,8 @@ impl Team for Plain {
         let mut carry = op.identity();
         for block in (0..span.len()).step_by(LANES) {
             let live = LANES.min(span.len() - block);
-            let mut x = from_fn(|l| if l < live { get(element(block + l)) } else { op.identity() });
+            let on = |l: usize| l < live && mask.at(element(block + l));
+            let mut x = from_fn(|l| if on(l) { get(element(block + l)) } else { op.identity() });
             carry = scan_block(op, carry, &mut x);
             for (l, value) in x.into_iter().enumerate().take(live) {
                 put(element(block + l), value);

@@ -491,6 +491,7 @@ impl<A: Arith, L: Picks> Team for Wide<A, L> {
         &self,
         op: S,
         span: Span,
+        mask: Mask<'_>,
         direction: Direction,
         get: impl Fn(usize) -> S::Value,
         put: impl Fn(usize, S::Value),
@@ -505,7 +506,8 @@ impl<A: Arith, L: Picks> Team for Wide<A, L> {
             let live = LANES.min(span.len() - start);
             let mut x = [op.identity(); LANES];
             for (l, lane) in x.iter_mut().enumerate().take(live) {
-                *lane = get(element(start + l));
+                let i = element(start + l);
+                *lane = if mask.at(i) { get(i) } else { op.identity() };
             }
             carry = scan_block(op, carry, &mut x);
             for (l, value) in x.into_iter().enumerate().take(live) {

@@ -12,20 +12,21 @@ pub struct Geometry {
     pub max_blocks: Option<u32>,
     /// Warps that share a row, 1 to 16, on NVIDIA, in ops that have
     /// [entry points for it](lockstep_core::op::OpInfo::blocks). With more than one, a block has one row, and
-    /// `teams_per_block` has no effect. By default, several share a row where rows are long and no more than
-    /// multiprocessors.
+    /// `teams_per_block` has no effect. By default, 16 share a row where rows are long and few: at most two
+    /// for each multiprocessor, or four if they are very long.
     pub warps_per_row: Option<u32>,
 }
 
-/// The mean bytes of a row's largest array from which on several warps share a row by default: a warp's loop
-/// over them takes as long as the launch.
-const LONG: usize = 8 << 10;
+/// By default several warps share a row if a multiprocessor has at most so many rows, and the largest array
+/// at least so many bytes of each on average. Measured on an H200: docs/decisions/0034-second-gpu.md.
+const FEW: [(usize, usize); 2] = [(2, 8 << 10), (4, 64 << 10)];
 
 impl Geometry {
     /// How many warps should share each of `rows` rows, on a device of `units` multiprocessors; 1 if a warp
     /// should have its own. `bytes` are those of the largest array.
     pub(crate) fn warps(self, rows: usize, bytes: usize, units: u32) -> u32 {
-        let few = rows <= units as usize && bytes / rows.max(1) >= LONG;
+        let (of_row, units) = (bytes / rows.max(1), units as usize);
+        let few = FEW.iter().any(|&(most, long)| rows <= most * units && of_row >= long);
         self.warps_per_row.unwrap_or(if few { MAX_WARPS } else { 1 }).clamp(1, MAX_WARPS)
     }
 }
@@ -115,11 +116,14 @@ mod tests {
         let warps = |rows, bytes, asked| {
             Geometry { warps_per_row: asked, ..Geometry::default() }.warps(rows, bytes, 10)
         };
-        assert_eq!(warps(10, 10 * LONG, None), 16);
-        assert_eq!(warps(11, 11 * LONG, None), 1, "more rows than multiprocessors");
-        assert_eq!(warps(10, 10 * LONG - 1, None), 1, "short rows");
+        assert_eq!(warps(20, 20 << 13, None), 16);
+        assert_eq!(warps(21, 21 << 13, None), 1, "more than two rows for each multiprocessor");
+        assert_eq!(warps(20, (20 << 13) - 1, None), 1, "short rows");
+        assert_eq!((warps(21, 21 << 16, None), warps(40, 40 << 16, None)), (16, 16), "very long rows");
+        assert_eq!((warps(41, 41 << 16, None), warps(40, (40 << 16) - 1, None)), (1, 1));
         assert_eq!(warps(1000, 1, Some(4)), 4);
-        assert_eq!((warps(1, LONG, Some(0)), warps(1, LONG, Some(99)), warps(0, 0, None)), (1, 16, 1));
+        let long = 1 << 20;
+        assert_eq!((warps(1, long, Some(0)), warps(1, long, Some(99)), warps(0, 0, None)), (1, 16, 1));
         let blocks =
             |rows, max_blocks| Grid::of_blocks(rows, Geometry { max_blocks, ..Geometry::default() }, 20);
         assert_eq!(

@@ -208,24 +208,44 @@ fn waves_of_threads() {
     lanes(Settings::waves(1), &GEOMETRIES[3..4]);
 }
 
+/// The case with other rows.
+fn rows_of(case: &Case, lengths: &[u32], mask: Masked) -> Case {
+    let shape = Shape { name: "lengths", catches: "", lengths: lengths.to_vec() };
+    let mut data = tokens(&shape, mask, Range::Realistic, Source::new(case.data.elements() as u64));
+    while data.element.len() < case.data.element.len() {
+        data.element.push(data.element[0].iter().rev().copied().collect());
+    }
+    let of_rows = (0..lengths.len()).map(|row| [0.5, 0.0, -1.5][row % 3]).collect();
+    data.row.resize(data.row.len().max(case.data.row.len()), of_rows);
+    Case { label: format!("rows of {lengths:?}, {mask:?}, {}", case.label), data, ..case.clone() }
+}
+
 /// Rows that begin and end everywhere in a chunk, with a hundred and more tokens, through each entry point of
 /// ops that a step calls; one case has a row of 131,072, and an op of one array, which is read several chunks
 /// at once, has longer rows.
 fn rows_of_all_lengths(settings: Settings, geometry: Geometry) {
     let platform = Platform::new(HostDriver::new(settings.on_lanes()));
     let gpu = platform.open(0).unwrap().with_geometry(geometry);
-    let of = |case: &Case, lengths: &[u32], mask| {
-        let shape = Shape { name: "lengths", catches: "", lengths: lengths.to_vec() };
-        let data = tokens(&shape, mask, Range::Realistic, Source::new(case.data.elements() as u64));
-        Case { label: format!("rows of {lengths:?}, {}", case.label), data, ..case.clone() }
-    };
     let ops = ["policy_loss_ppo", "policy_loss_sapo", "token_ratio", "kl", "aggregate"];
     let cases: Vec<Case> = one_for_each_entry().into_iter().filter(|case| ops.contains(&case.op())).collect();
-    let mut all = vec![of(&cases[0], &[3, 131_072, 4096, 1], Masked::Random)];
+    let mut all = vec![rows_of(&cases[0], &[3, 131_072, 4096, 1], Masked::Random)];
     for (i, case) in cases.iter().enumerate() {
         let mask = if i % 4 == 0 { Masked::Absent } else { Masked::Random };
         let longer: &[u32] = if case.op() == "aggregate" { &[255, 256, 511, 512, 513, 1100] } else { &[] };
-        all.push(of(case, &[&[1, 31, 32, 33, 127, 128, 129, 0, 257], longer].concat(), mask));
+        all.push(rows_of(case, &[&[1, 31, 32, 33, 127, 128, 129, 0, 257], longer].concat(), mask));
+    }
+    // What carries a value takes four blocks at once, a recurrence with one rate only where all are live.
+    let ops = ["gae", "vtrace", "row_scan", "discounted_return", "step_return", "log_ratio_scan"];
+    for case in one_for_each_entry().iter().filter(|case| ops.contains(&case.op())) {
+        let lengths = [300, 127, 128, 0, 129];
+        all.extend([Masked::Absent, Masked::Random].map(|mask| rows_of(case, &lengths, mask)));
+        if case.op() == "gae" {
+            let mut case = rows_of(case, &[1100, 896], Masked::Full);
+            let mask = case.data.mask.iter_mut().flatten().enumerate();
+            mask.for_each(|(i, byte)| *byte = u8::from(!(250..260).contains(&(i % 900))));
+            case.label = format!("a gap every 900 tokens, {}", case.label);
+            all.push(case);
+        }
     }
     let compared = suite::same_bits(&Staged(gpu), &levels::reference(), &all);
     assert!(compared.unwrap_or_else(|violation| panic!("{violation}")) > 140_000);

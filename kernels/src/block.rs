@@ -6,7 +6,7 @@
 //! columns, chunk after chunk, a column to a thread. Counts, maxima and alarms do not depend on order: each
 //! wave keeps its own, and they are combined at the end.
 
-use crate::team::{GpuTeam, Own, Read, each_column, larger};
+use crate::team::{GpuTeam, Own, Read, each_column, each_of_four, larger};
 use crate::wave::{SHARED, Wave};
 use lockstep_core::num::{Arith, Storage};
 use lockstep_core::op::MAX_WARPS;
@@ -195,37 +195,38 @@ impl<W: Wave, A: Arith> GpuTeam<W, A> {
         }
     }
 
-    /// Elements that are left for this wave, of a row of which the waves take 32 elements each in turn.
+    /// Goes through the last lanes' values of `blocks` blocks of 32, in order: what they make of `carry`
+    /// before each of the B that this wave has in `own`, and in the end. They are in the block's memory from
+    /// `at` on; the waves meet once before they read it.
     #[inline(always)]
-    pub(crate) fn left(&self, length: u32) -> u32 {
-        length.saturating_sub(self.0.wave() * LANES as u32)
-    }
-
-    /// Goes through the last lanes' values of all waves, in order: what they make of `carry` before this wave
-    /// and in the end. They are in the block's memory from `at` on; the waves meet once before they read it.
-    #[inline(always)]
-    pub(crate) fn chain<S: Semigroup, C: Copy>(
+    pub(crate) fn chain<const B: usize, S: Semigroup, C: Copy>(
         &self,
         at: u32,
+        blocks: u32,
         op: S,
-        own: S::Value,
+        own: [S::Value; 4],
         carry: C,
         f: impl Fn(C, S::Value) -> C,
-    ) -> (C, C) {
-        let (wave, waves) = (self.0.wave(), self.0.waves());
-        if self.0.lane() == LANES - 1 {
-            let (mut place, mut pair, mut odd) = (at + 4 * wave, 0, false);
-            op.map_words(own, |word| {
-                pair = if odd { pair | u64::from(word) << 32 } else { word.into() };
-                self.0.put64(place, pair);
-                place += if odd { 2 } else { 0 };
-                odd = !odd;
-                word
+    ) -> ([C; 4], C) {
+        let first = self.0.wave() * B as u32;
+        let first = if first < blocks { first } else { blocks };
+        if self.0.lane() == LANES - 1 && first < blocks {
+            each_of_four!(C => {
+                if C < B {
+                    let (mut place, mut pair, mut odd) = (at + 4 * (first + C as u32), 0, false);
+                    op.map_words(own[C], |word| {
+                        pair = if odd { pair | u64::from(word) << 32 } else { word.into() };
+                        self.0.put64(place, pair);
+                        place += if odd { 2 } else { 0 };
+                        odd = !odd;
+                        word
+                    });
+                }
             });
         }
         self.0.meet();
-        let value = |wave: u32| {
-            let (mut place, mut pair, mut odd) = (at + 4 * wave, 0, false);
+        let value = |block: u32| {
+            let (mut place, mut pair, mut odd) = (at + 4 * block, 0, false);
             op.map_words(op.identity(), |_| {
                 pair = if odd { pair >> 32 } else { self.0.get64(place) };
                 place += if odd { 2 } else { 0 };
@@ -233,21 +234,31 @@ impl<W: Wave, A: Arith> GpuTeam<W, A> {
                 pair as u32
             })
         };
-        let through = |mut carry: C, mut wave: u32, end: u32| {
+        let through = |mut carry: C, mut block: u32, end: u32| {
             // Four loads at once.
-            while end - wave >= 4 {
-                let four = [value(wave), value(wave + 1), value(wave + 2), value(wave + 3)];
+            while end - block >= 4 {
+                let four = [value(block), value(block + 1), value(block + 2), value(block + 3)];
                 carry = f(f(f(f(carry, four[0]), four[1]), four[2]), four[3]);
-                wave += 4;
+                block += 4;
             }
-            while wave < end {
-                carry = f(carry, value(wave));
-                wave += 1;
+            while block < end {
+                carry = f(carry, value(block));
+                block += 1;
             }
             carry
         };
-        let before = through(carry, 0, wave);
-        (before, through(before, wave, waves))
+        let mut starts = [through(carry, 0, first); 4];
+        let mut after = starts[0];
+        if first < blocks {
+            each_of_four!(C => {
+                if C < B {
+                    starts[C] = after;
+                    after = f(after, value(first + C as u32));
+                }
+            });
+            after = through(after, first + B as u32, blocks);
+        }
+        (starts, after)
     }
 
     /// The last number that a wave before this one, and any wave, has found; `carried` if none has.
@@ -269,6 +280,25 @@ impl<W: Wave, A: Arith> GpuTeam<W, A> {
             if latest > 0 { f32::from_bits(number) } else { carried }
         };
         (of(votes & ((1 << wave) - 1)), of(votes))
+    }
+
+    /// The word of the wave before this one (`carried` before the first) and of the last of the first `waves`
+    /// waves, as numbers, and whether all these waves say `all`.
+    #[inline(always)]
+    pub(crate) fn follow(&self, all: bool, waves: u32, word: u32, carried: f32) -> (f32, f32, bool) {
+        let (lane, wave) = (self.0.lane() as u32, self.0.wave());
+        if lane == 0 {
+            self.0.put64(2 * wave, u64::from(all) << 32 | u64::from(word));
+        }
+        self.0.meet();
+        let mut words = 1 << 32;
+        if lane < waves {
+            words = self.0.get64(2 * lane);
+        }
+        let of = |wave: u32| f32::from_bits(self.0.read(words as u32, wave));
+        let before = of(wave.saturating_sub(1));
+        let all = self.0.votes(words >> 32 != 0) == u32::MAX;
+        (if wave > 0 { before } else { carried }, of(waves - 1), all)
     }
 
     /// Gives every wave the results of the row: the worst alarm, the largest orders and the counts of all

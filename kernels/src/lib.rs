@@ -18,6 +18,7 @@
 extern crate std;
 
 mod block;
+mod scan;
 pub mod team;
 pub mod wave;
 

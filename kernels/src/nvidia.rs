@@ -115,6 +115,16 @@ impl<const BLOCK: bool> Wave for Warp<BLOCK> {
         unsafe { bar_warp_sync(ALL) }
     }
 
+    #[inline(always)]
+    fn set(self) -> u32 {
+        let lanes;
+        // SAFETY: reads a register, the width of a warp.
+        unsafe {
+            asm!("mov.u32 {}, %ntid.x;", out(reg32) lanes, options(pure, nomem, nostack, preserves_flags));
+        }
+        lanes
+    }
+
     const BLOCK: bool = BLOCK;
 
     #[inline(always)]

@@ -12,15 +12,10 @@
 use crate::wave::Wave;
 use core::marker::PhantomData;
 use lockstep_core::num::{self, Arith, Storage};
-use lockstep_core::op::MAX_WARPS;
 use lockstep_core::ragged::{Cells, In, Mask, Sink, Span, Stream, flag};
 use lockstep_core::team::fold::{COLUMNS, LANES, PER_LANE};
 use lockstep_core::team::order::{LEAST, ordered, signed_order, unordered};
-use lockstep_core::team::recur::STILL;
-use lockstep_core::team::scan::{Affine, map_f64};
-use lockstep_core::team::{
-    AffineF64, Direction, Element, Key, Picked, Recurrence, Semigroup, Step, Swept, Team,
-};
+use lockstep_core::team::{Direction, Element, Key, Picked, Recurrence, Semigroup, Swept, Team};
 
 /// Runs `$body` for each column of a lane. Unrolled by hand, because an array that is indexed by a loop that
 /// LLVM did not unroll lives in local memory (measured: 624 bytes of stack a thread).
@@ -46,10 +41,10 @@ macro_rules! each_column {
 }
 pub(crate) use each_column;
 
-/// Runs `$body` for each of four chunks, unrolled as above.
-macro_rules! each_chunk {
+/// Runs `$body` for 0 to 3, unrolled as above.
+macro_rules! each_of_four {
     ($c:ident => $body:block) => {
-        each_chunk!(@ $c $body 0 1 2 3)
+        each_of_four!(@ $c $body 0 1 2 3)
     };
     (@ $c:ident $body:block $($n:literal)*) => {{
         $({
@@ -58,6 +53,7 @@ macro_rules! each_chunk {
         })*
     }};
 }
+pub(crate) use each_of_four;
 
 /// A team on a wave, with arithmetic `A`.
 #[derive(Clone, Copy, Debug)]
@@ -65,7 +61,7 @@ pub struct GpuTeam<W, A>(pub(crate) W, PhantomData<A>);
 
 impl<W: Wave, A: Arith> GpuTeam<W, A> {
     /// Whether loads are issued trips before their use: AMD's are waited for where they are written.
-    const AHEAD: bool = W::WIDTH == LANES;
+    pub(crate) const AHEAD: bool = W::WIDTH == LANES;
 
     /// Creates the team of this thread's wave.
     #[inline(always)]
@@ -329,13 +325,13 @@ impl<W: Wave, A: Arith> Team for GpuTeam<W, A> {
             while left >= at_once * chunk {
                 let i = span.end - left as usize + lane;
                 let mut reads = [Read::NONE; 4];
-                each_chunk!(C => {
+                each_of_four!(C => {
                     if C < at_once as usize {
                         reads[C] = Self::read(i + C * COLUMNS, mask, ins);
                     }
                 });
                 self.0.settle();
-                each_chunk!(C => {
+                each_of_four!(C => {
                     if C < at_once as usize {
                         take_chunk!(reads[C], i + C * COLUMNS);
                     }
@@ -474,12 +470,12 @@ impl<W: Wave, A: Arith> Team for GpuTeam<W, A> {
         while if W::BLOCK { start < whole } else { length - start >= TRIP } {
             let i = span.start + start as usize + lane;
             let mut read = [[0.0; PER_LANE]; 4];
-            each_chunk!(C => {
+            each_of_four!(C => {
                 each_column!(Q => { read[C][Q] = values.at(i + C * COLUMNS + Q * W::WIDTH).widen(); });
             });
             self.0.settle();
             let mut found = f32::NEG_INFINITY;
-            each_chunk!(C => {
+            each_of_four!(C => {
                 each_column!(Q => { found = self.0.larger(found, read[C][Q]); });
             });
             keep(found, start);
@@ -587,58 +583,12 @@ impl<W: Wave, A: Arith> Team for GpuTeam<W, A> {
         &self,
         op: S,
         span: Span,
+        mask: Mask<'_>,
         direction: Direction,
         get: impl Fn(usize) -> S::Value,
         put: impl Fn(usize, S::Value),
     ) {
-        // Blocks have 32 elements on every target; the upper half of a wave of 64 repeats the lower half's
-        // computation.
-        let l = self.0.lane() % LANES;
-        let half = (self.0.lane() - l) as u32;
-        let own = self.0.lane() < LANES;
-        let length = span.len() as u32;
-        let mut carry = op.identity();
-        let (mut left, mut rest) = (self.left(length), length);
-        let (stride, mut odd) = (self.0.waves() * LANES as u32, false);
-        if W::BLOCK {
-            self.0.meet();
-        }
-        while if W::BLOCK { rest > 0 } else { left > 0 } {
-            let inside = (l as u32) < left;
-            // Outside, any element.
-            let offset = match direction {
-                Direction::Prefix => (length - left).wrapping_add(l as u32),
-                Direction::Suffix => (left - 1).wrapping_sub(l as u32),
-            };
-            let at = span.start.wrapping_add(offset as usize);
-            let mut x = op.identity();
-            if inside {
-                x = get(at);
-            }
-            let mut step = 1;
-            while step < LANES {
-                let from = half + if l >= step { l - step } else { l } as u32;
-                let before = op.map_words(x, |word| self.0.read(word, from));
-                let joined = op.join(before, x);
-                x = if l >= step { joined } else { x };
-                step *= 2;
-            }
-            if W::BLOCK {
-                let before;
-                (before, carry) =
-                    self.chain(if odd { 4 * MAX_WARPS } else { 0 }, op, x, carry, |c, x| op.join(c, x));
-                x = op.join(before, x);
-                odd = !odd;
-            } else {
-                x = op.join(carry, x);
-                carry = op.map_words(x, |word| self.0.read(word, LANES as u32 - 1));
-            }
-            if inside & own {
-                put(at, x);
-            }
-            left = left.saturating_sub(stride);
-            rest = rest.saturating_sub(stride);
-        }
+        self.scan_row(op, span, mask, direction, get, put);
     }
 
     #[inline(always)]
@@ -651,106 +601,7 @@ impl<W: Wave, A: Arith> Team for GpuTeam<W, A> {
         behind: f32,
         f: F,
     ) -> u32 {
-        // As in `scan`, the upper half of a wave of 64 repeats the lower half's computation.
-        let l = self.0.lane() % LANES;
-        let half = (self.0.lane() - l) as u32;
-        let lower = half + if l > 0 { l - 1 } else { 0 } as u32;
-        let last = LANES as u32 - 1;
-        let own_half = self.0.lane() < LANES;
-        let (mut carry, mut carried, mut alarm) = (0.0, behind, 0);
-        let (mut left, mut rest) = (self.left(span.len() as u32), span.len() as u32);
-        let place = |left: u32| {
-            let inside = (l as u32) < left;
-            // A wave of a block may have none left.
-            let left = if W::BLOCK && left == 0 { 1 } else { left };
-            (span.start + (left - 1 - if inside { l as u32 } else { 0 }) as usize, inside)
-        };
-        let read = |left: u32| {
-            let (i, _) = place(left);
-            let mut input = [0.0; J];
-            for j in 0..J {
-                input[j] = ins[j].at(i);
-            }
-            (input, mask.bytes().map_or(1, |bytes| u32::from(bytes.at(i))))
-        };
-        let stride = self.0.waves() * LANES as u32;
-        if W::BLOCK {
-            self.0.meet();
-        }
-        let (mut first, mut second) = (([0.0; J], 1), ([0.0; J], 1));
-        if Self::AHEAD && left > 0 {
-            first = read(left);
-        }
-        if Self::AHEAD && left > stride {
-            second = read(left - stride);
-        }
-        while if W::BLOCK { rest > 0 } else { left > 0 } {
-            let mut third = second;
-            if !Self::AHEAD {
-                first = read(left);
-            } else if left > 2 * stride {
-                third = read(left - 2 * stride);
-            }
-            self.0.settle();
-            let (i, inside) = place(left);
-            let (input, byte) = first;
-            let live = inside & (byte != 0);
-            let (own, value, flagged) = f.ready::<A>(input);
-            alarm = flag::worse(alarm, if live { flagged } else { 0 });
-
-            // One more than the lane of the last live element before this lane, and of the whole block; 0 if
-            // there is none.
-            let votes = self.0.votes(live);
-            let before = u32::BITS - (votes & ((1 << l) - 1)).leading_zeros();
-            let latest = u32::BITS - votes.leading_zeros();
-            let bits = value.to_bits();
-            let mut behind = carried;
-            if W::BLOCK {
-                let found = self.0.read(bits, latest.saturating_sub(1));
-                (behind, carried) = self.nearest((latest > 0).then_some(found), carried);
-            }
-            let found = f32::from_bits(self.0.read(bits, half + before.saturating_sub(1)));
-            let next = if before > 0 { found } else { behind };
-            let value = if live { value } else { next };
-            if !W::BLOCK {
-                let found = f32::from_bits(self.0.read(bits, latest.saturating_sub(1)));
-                carried = if latest > 0 { found } else { carried };
-            }
-
-            let map = f.map(own, value, next);
-            let mut map = if live { map } else { STILL };
-            let mut step = 1;
-            while step < LANES {
-                let from = half + if l >= step { l - step } else { l } as u32;
-                let before = AffineF64.map_words(map, |word| self.0.read(word, from));
-                map = AffineF64.join(if l >= step { before } else { STILL }, map);
-                step *= 2;
-            }
-            let mut start = carry;
-            if W::BLOCK {
-                let of = |carry: f64, map: Affine| map.offset + map.rate * carry;
-                (start, carry) = self.chain(2 * MAX_WARPS, AffineF64, map, carry, of);
-            }
-            let y = map.offset + map.rate * start;
-            let before = map_f64(y, |word| self.0.read(word, lower));
-            let y_next = if l > 0 { before } else { start };
-            if !W::BLOCK {
-                carry = map_f64(y, |word| self.0.read(word, last));
-            }
-            let values = f.out(Step { live, own, value, next, y, y_next });
-            for m in 0..M {
-                if let Some(out) = outs[m] {
-                    alarm = flag::worse(alarm, if inside { flag::finite(values[m]) } else { 0 });
-                    if inside & own_half {
-                        out.put(i, num::canonical(values[m]));
-                    }
-                }
-            }
-            (first, second) = (second, third);
-            left = left.saturating_sub(stride);
-            rest = rest.saturating_sub(stride);
-        }
-        self.across(self.combine(alarm, flag::worse), 0, flag::worse)
+        self.recur_row(span, mask, ins, outs, behind, f)
     }
 
     /// Every pick is a pass over the row, whose elements come from cache: the keys of a lane would be an

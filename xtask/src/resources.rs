@@ -17,7 +17,7 @@ pub const PROCESSORS: [&str; 3] = ["sm_80", "sm_90", "sm_100"];
 /// warps needs: those that it can fit without a spill on all of [`PROCESSORS`]. It is a hint for speed; the
 /// instructions of the PTX stay the same.
 const MOST: &[(&str, u32)] = &[
-    ("discounted_return", 32),
+    ("discounted_return", 64),
     ("normalize_weights", 32),
     ("policy_loss_dppo_kl", 64),
     ("policy_loss_dppo_kl_any", 80),
@@ -28,9 +28,11 @@ const MOST: &[(&str, u32)] = &[
     ("policy_loss_remix_narrow_metrics", 128),
     ("policy_loss_sapo", 64),
     ("policy_loss_sapo_any", 80),
+    ("policy_loss_sapo_narrow_loss", 80),
     ("rollout_correction_differences", 128),
+    ("row_scan", 56),
     ("selection_key", 32),
-    ("step_return", 32),
+    ("step_return", 64),
     ("whiten", 80),
 ];
 

@@ -63,11 +63,9 @@ impl Kernel for DiscountedReturn<'_> {
         team.scan(
             AffineF64,
             self.cu_seqlens.span(row),
+            self.loss_mask,
             Direction::Suffix,
-            |i| match self.loss_mask.at(i) {
-                true => Affine { rate: self.gamma, offset: f64::from(self.rewards.at(i)) },
-                false => Affine::IDENTITY,
-            },
+            |i| Affine { rate: self.gamma, offset: f64::from(self.rewards.at(i)) },
             |i, y| self.returns.put(i, num::canonical(y.offset as f32)),
         );
     }

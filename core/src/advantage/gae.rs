@@ -146,6 +146,11 @@ impl Recurrence<2, 1, 2> for Credit {
     }
 
     #[inline(always)]
+    fn rate(self) -> Option<f64> {
+        Some(self.rate)
+    }
+
+    #[inline(always)]
     fn out(self, step: Step<1>) -> [f32; 2] {
         [step.y as f32, (step.y + f64::from(step.value)) as f32]
     }

@@ -114,6 +114,7 @@ impl Kernel for RoleBaseline<'_> {
         team.scan(
             AffineF64,
             span,
+            Mask::all(),
             Direction::Prefix,
             move |i| {
                 let first = i == span.start;

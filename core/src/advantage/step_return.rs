@@ -22,7 +22,7 @@
 use crate::Error;
 use crate::num;
 use crate::op::Kernel;
-use crate::ragged::{In, Offsets, Out};
+use crate::ragged::{In, Mask, Offsets, Out};
 use crate::team::{Affine, AffineF64, Direction, Team};
 
 /// The op `step_return`: one return per step.
@@ -84,6 +84,7 @@ impl Kernel for StepReturn<'_> {
         team.scan(
             AffineF64,
             self.cu_steps.span(row),
+            Mask::all(),
             Direction::Suffix,
             move |i| {
                 let (ok, reward) = (matches.at(i) != 0, f64::from(rewards.at(i)));

@@ -140,6 +140,8 @@ fn truncated(bound: f64, ratio: f32) -> f64 {
 }
 
 impl Recurrence<4, 2, 2> for Trace {
+    const Y_NEXT: bool = true;
+
     #[inline(always)]
     fn ready<A: Arith>(self, [logp, logp_rollout, reward, value]: [f32; 4]) -> ([f32; 2], f32, u32) {
         let ratio = num::exp::<A>(logp - logp_rollout);

@@ -42,8 +42,9 @@ impl Kernel for RowScan<'_> {
         team.scan(
             AddF64,
             self.cu_seqlens.span(row),
+            self.loss_mask,
             self.direction,
-            |i| if self.loss_mask.at(i) { f64::from(self.values.at(i)) } else { 0.0 },
+            |i| f64::from(self.values.at(i)),
             |i, y| self.scanned.put(i, crate::num::canonical(y as f32)),
         );
     }

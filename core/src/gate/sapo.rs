@@ -20,6 +20,7 @@
 use super::{Gate, Gated, Sample, check_scalar};
 use crate::Error;
 use crate::num::{self, Arith};
+use core::hint::select_unpredictable;
 
 /// The SAPO gate and its temperatures.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -56,6 +57,10 @@ impl Gate for Sapo {
         let tau = if advantage > 0.0 { self.tau_pos } else { self.tau_neg };
         let z = (tau * (ratio - 1.0)).abs();
         let bounded = if z < SATURATED { z } else { SATURATED };
+        // As for logits: a GPU's lanes would wait for each other at a branch around the exponential.
+        if cfg!(any(target_arch = "nvptx64", target_arch = "amdgpu")) {
+            return select_unpredictable(z < SATURATED, num::exp_normal::<A>(-bounded), 0.0);
+        }
         let e = num::exp_normal::<A>(-bounded);
         if z < SATURATED { e } else { 0.0 }
     }

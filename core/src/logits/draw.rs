@@ -23,7 +23,7 @@ use super::{LogitRows, Scale, check_temperature, inverse, weight};
 use crate::Error;
 use crate::num;
 use crate::op::Kernel;
-use crate::ragged::{In, Out, Span, flag};
+use crate::ragged::{In, Mask, Out, Span, flag};
 use crate::select::key::hash;
 use crate::team::{AddF64, Direction, Team};
 
@@ -191,6 +191,7 @@ impl Kernel for DrawTokens<'_> {
             team.scan(
                 AddF64,
                 span,
+                Mask::all(),
                 Direction::Prefix,
                 move |i| piece::<T>(logits, scale, unit, i),
                 move |i, end| {

@@ -110,6 +110,7 @@ impl Kernel for LogRatioScan<'_> {
             ScanKind::Prefix | ScanKind::PrefixBefore => team.scan(
                 AddF64,
                 span,
+                Mask::all(),
                 Direction::Prefix,
                 move |i| if there(i) { f64::from(d(i - back)) } else { 0.0 },
                 move |i, y| out.put(i, if mask.at(i) { num::canonical(y as f32) } else { 0.0 }),
@@ -117,6 +118,7 @@ impl Kernel for LogRatioScan<'_> {
             ScanKind::MinBefore | ScanKind::Min => team.scan(
                 MinF32,
                 span,
+                Mask::all(),
                 Direction::Prefix,
                 move |i| if there(i) { d(i - back) } else { f32::INFINITY },
                 move |i, least| {

@@ -13,7 +13,7 @@
 
 use crate::Error;
 use crate::op::Kernel;
-use crate::ragged::{In, Offsets, Out, Span};
+use crate::ragged::{In, Mask, Offsets, Out, Span};
 use crate::team::{AddF64, Direction, Team};
 
 /// Number of values of a three-bit digit.
@@ -134,6 +134,7 @@ impl Kernel for NarrowDigits<'_> {
         team.scan(
             AddF64,
             span,
+            Mask::all(),
             Direction::Prefix,
             move |r| at(digit, r),
             move |r, sum| ties_before.put(r, (sum - at(digit, r)) as u32),

@@ -75,7 +75,7 @@ impl Kernel for SelectTop<'_> {
         if before < wanted && before + ties > wanted {
             let (on, off) = (Either::new(self.on, self.on_value), Either::new(self.off, self.off_value));
             let tie = move |i: usize| if keys.at(i) == bound { 1.0 } else { 0.0 };
-            team.scan(AddF64, span, Direction::Prefix, tie, move |i, ties| {
+            team.scan(AddF64, span, Mask::all(), Direction::Prefix, tie, move |i, ties| {
                 let key = keys.at(i);
                 let selected = (key > bound) | ((key == bound) & (before + ties <= wanted));
                 let value = if selected { on.at(i) } else { off.at(i) };

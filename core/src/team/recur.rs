@@ -30,12 +30,22 @@ pub const STILL: Affine = Affine { rate: 1.0, offset: -0.0 };
 ///
 /// A trait rather than closures, for the reason given at [`Element`](super::Element).
 pub trait Recurrence<const J: usize, const K: usize, const M: usize>: Copy {
+    /// Whether [`out`](Recurrence::out) reads `y_next`.
+    const Y_NEXT: bool = false;
+
     /// Returns the numbers of an element, its value, which the preceding element sees too, and its alarm.
     fn ready<A: Arith>(self, input: [f32; J]) -> ([f32; K], f32, u32);
 
     /// Returns the map of a live element; `next` is the value of the next live element. The rate is at least
     /// 0.
     fn map(self, own: [f32; K], value: f32, next: f32) -> Affine;
+
+    /// Returns the rate of every live element's map if they all have the same: a GPU then knows its products
+    /// before it has read anything.
+    #[inline(always)]
+    fn rate(self) -> Option<f64> {
+        None
+    }
 
     /// Returns the outputs at an element.
     fn out(self, step: Step<K>) -> [f32; M];
@@ -54,7 +64,7 @@ pub struct Step<const K: usize> {
     pub next: f32,
     /// The running value; for a masked element, that of the next live element.
     pub y: f64,
-    /// The running value of the next element.
+    /// The running value of the next element; unspecified unless [`Recurrence::Y_NEXT`].
     pub y_next: f64,
 }
 

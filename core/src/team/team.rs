@@ -329,11 +329,13 @@ pub trait Team {
     /// Calls `f(i)` for every element, in no particular order.
     fn for_each(&self, span: Span, f: impl Fn(usize));
 
-    /// Computes an inclusive scan of `get(i)` over `span`; `put(i, y)` receives each result.
+    /// Computes an inclusive scan of `get(i)` over `span`; `put(i, y)` receives each result. A masked element
+    /// is the identity, but `get` may be called for it.
     fn scan<S: Semigroup>(
         &self,
         op: S,
         span: Span,
+        mask: Mask<'_>,
         direction: Direction,
         get: impl Fn(usize) -> S::Value,
         put: impl Fn(usize, S::Value),

@@ -119,11 +119,19 @@ fn kl(batch: &mut Batch, warps: u32) -> u64 {
 }
 
 fn gae(batch: &mut Batch, warps: u32) -> u64 {
+    credit(Mask::new(Some(&batch.mask.clone())), batch, warps)
+}
+
+fn gae_unmasked(batch: &mut Batch, warps: u32) -> u64 {
+    credit(Mask::all(), batch, warps)
+}
+
+fn credit(loss_mask: Mask<'_>, batch: &mut Batch, warps: u32) -> u64 {
     let Batch { of_tokens: [advantage, returns], alarm, .. } = batch;
     let cu_seqlens = Offsets::new("cu_seqlens", &batch.cu_seqlens, batch.logp.len(), "tokens");
     let op = Gae {
         cu_seqlens: cu_seqlens.expect("offsets"),
-        loss_mask: Mask::new(Some(&batch.mask)),
+        loss_mask,
         rewards: In::new(&batch.logp),
         values: In::new(&batch.other),
         bootstrap: Some(In::new(&[0.5; ROWS as usize])),
@@ -153,8 +161,9 @@ fn row_scan(batch: &mut Batch, warps: u32) -> u64 {
 type Case = (&'static str, fn(&mut Batch, u32) -> u64, f64);
 
 /// What a step calls, and how many times fewer instructions a block's longest warp has in rows of 32,768.
-/// Terms of metrics fill the block's memory: 9 of 16 warps have room. A scan does little beside its carry.
-const CASES: [Case; 8] = [
+/// Terms of metrics fill the block's memory: 9 of 16 warps have room. A scan does little beside its carry,
+/// and so does `gae` where no element is masked.
+const CASES: [Case; 9] = [
     ("PPO", |batch, warps| policy_loss(ppo(), 0, batch, warps), 8.0),
     ("PPO, loss", |batch, warps| policy_loss(ppo(), 1, batch, warps), 8.0),
     ("PPO, metrics", |batch, warps| policy_loss(ppo(), 2, batch, warps), 7.0),
@@ -162,6 +171,7 @@ const CASES: [Case; 8] = [
     ("SAPO, loss", |batch, warps| policy_loss(sapo(), 1, batch, warps), 8.0),
     ("KL, k3", kl, 8.0),
     ("gae", gae, 8.0),
+    ("gae, no mask", gae_unmasked, 6.5),
     ("row_scan", row_scan, 6.5),
 ];
 

@@ -113,6 +113,10 @@ impl Parted {
             let operand = |at: usize| instruction.operands.get(at).map_or("", |operand| &operand[..]);
             return differs(operand(1)) && (differs(operand(2)) || operand(3) != "31");
         }
+        if instruction.base() == "vote" && from == LANE {
+            // All lanes of a warp get the same votes. Those of another warp are others.
+            return false;
+        }
         instruction.reads().into_iter().any(differs)
     }
 }
@@ -135,6 +139,8 @@ mod tests {
         assert!(under(&format!(
             "{number}\n	shfl.sync.idx.b32 %r4, %r3, 0, 31, -1;\n	setp.eq.b32 %p2, %r4, 0;"
         )));
+        let vote = "	vote.sync.ballot.b32 %r4, %p3, -1;\n	setp.eq.b32 %p2, %r4, -1;";
+        assert!(under(&format!("{number}\n	setp.eq.b32 %p3, %r3, 0;\n{vote}")));
         assert!(!under("	ld.shared.b32 %r4, [%r2];\n	setp.eq.b32 %p2, %r4, 0;"));
         assert!(under(&format!("{number}\n	ld.shared.b32 %r4, [%r3];\n	setp.eq.b32 %p2, %r4, 0;")));
         // A loop whose trips depend on the warp: shuffles may be in it, barriers behind it.
@@ -203,6 +209,9 @@ mod tests {
         assert!(under(&format!(
             "{load}\n	shfl.sync.idx.b32 %r4, %r3, 7, 6175, -1;\n	setp.eq.b32 %p2, %r4, 0;"
         )));
+        // So are votes.
+        let vote = "	vote.sync.ballot.b32 %r4, %p3, -1;\n	setp.eq.b32 %p2, %r4, -1;";
+        assert!(!under(&format!("{load}\n	setp.ne.b32 %p3, %r3, 0;\n{vote}")));
         // The warp's number within its block is uniform; the lane mask is not.
         assert!(!under("	mov.u32 %r3, %tid.y;\n	setp.eq.b32 %p2, %r3, 0;"));
         assert!(under("	mov.u32 %r3, %lanemask_lt;\n	setp.eq.b32 %p2, %r3, 0;"));

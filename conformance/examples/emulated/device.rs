@@ -91,6 +91,7 @@ impl<D: Driver> Device<D> {
         let on_device = unsafe { K::decode(&mut Decoder::new(pointers, words)) };
         // SAFETY: as long as the views say, and ours until the end.
         unsafe { self.gpu.launch(&stream, &on_device) }?;
+        let mut never = false;
         for (array, buffer) in Parameters::of(kernel).arrays().iter().zip(&buffers) {
             if let (true, Some(buffer)) = (array.written, buffer) {
                 // SAFETY: an output of the case.
@@ -98,14 +99,21 @@ impl<D: Driver> Device<D> {
                 let mut bytes = vec![0; out.len()];
                 buffer.read(&stream, &mut bytes)?;
                 for (out, byte) in out.chunks_mut(4).zip(bytes.chunks(4)) {
-                    // Bytes that the kernel did not write keep their value.
                     if self.path != Path::Unwritten || byte.iter().any(|byte| *byte != NEVER) {
                         out.copy_from_slice(byte);
+                    } else {
+                        never = true;
                     }
                 }
             }
         }
-        stream.synchronize()
+        stream.synchronize()?;
+        // The kernel did not write these bytes, which then keep their value, or it wrote just these.
+        if never { self.along(Path::ZeroCopy).zero_copy(kernel) } else { Ok(()) }
+    }
+
+    fn along(&self, path: Path) -> Device<D> {
+        Device { gpu: self.gpu.clone(), path, entries: RefCell::default() }
     }
 }
 

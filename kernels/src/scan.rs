@@ -1,5 +1,6 @@
 //! Scans and linear recurrences of a wave or a block of waves: 32 elements at a time, as on every target, and
-//! where a row has them, four such blocks side by side.
+//! where a row has them, four such blocks side by side. Longer than 400 lines because both take their blocks
+//! the same way.
 
 use crate::team::{GpuTeam, Read, each_of_four};
 use crate::wave::Wave;

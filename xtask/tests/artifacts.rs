@@ -50,8 +50,11 @@ fn the_rules_have_something_to_look_at() {
     // what is computed once per row occurs once in both. On NVIDIA a row of one array has a loop over four
     // chunks at once beside that: 4 · 4 + 4 and one for the end, where AMD has 2 and one.
     let one_array = ["logits_statistics", "logits_gradient", "vocab_parallel_sums", "otr_", "gating_"];
+    // A scan takes four blocks at once, and beside that one.
+    let scan = ["draw_tokens"];
     for row in rows {
-        let most = if is_of(&row.entry, &one_array) { 7 } else { 2 };
+        let of_scan = if is_of(&row.entry, &scan) { 5 } else { 2 };
+        let most = if is_of(&row.entry, &one_array) { 7 } else { of_scan };
         let ([ptx, of_ptx], [gfx942, of_gfx942]) = (row.ptx_fused, row.gfx942_fused);
         assert!(gfx942 <= ptx && ptx <= most * gfx942, "{}: {ptx} and {gfx942}", row.entry);
         // A block has the loop over one chunk alone.
@@ -158,7 +161,9 @@ fn a_contraction_is_seen_in_every_kernel() {
     let good = committed();
     let mut bad = good.clone();
     bad.ptx = planted(&good.ptx, "	fma.rn.f32 	%r1, %r2, %r3, %r1;", |line| line.trim() == "ret;");
-    let faults = bad.faults().expect("artifacts that can be read");
+    let mut faults = bad.faults().expect("artifacts that can be read");
+    // It also writes a register on which some kernels branch.
+    faults.retain(|fault| fault.what.contains("fused"));
     assert_eq!(named(&faults).len(), entries().len(), "{faults:?}");
     let mut bad = good.clone();
     bad.listing = planted(&good.listing, "	v_fmac_f32_e32 v1, v2, v3", |line| line.trim() == "s_endpgm");

@@ -302,8 +302,8 @@ impl<W: Wave, A: Arith> GpuTeam<W, A> {
         self.0.votes(a & b & c & d) == u32::MAX
     }
 
-    /// Takes the waves' chunks of a recurrence, `taken` elements, backwards from this lane's element `i`.
-    /// Does nothing and returns false if an element is not `live`.
+    /// Takes the waves' chunks of a recurrence with one rate, `taken` elements, backwards from this lane's
+    /// element `i`. Does nothing and returns false if an element is not `live`.
     #[inline(always)]
     #[allow(clippy::too_many_arguments)] // A part of `recur_row`.
     fn recur_chunk<const J: usize, const K: usize, const M: usize, F: Recurrence<J, K, M>>(
@@ -352,18 +352,12 @@ impl<W: Wave, A: Arith> GpuTeam<W, A> {
         each_step!(k => {
             let from = self.earlier(k);
             each_of_four!(C => {
-                if f.rate().is_some() {
-                    let before = map_f64(maps[C].offset, |word| self.0.read(word, from));
-                    let joined = rates[k] * before;
-                    maps[C].offset += if self.reaches(k) { joined } else { STILL.offset };
-                } else {
-                    maps[C] = self.joined(maps[C], k);
-                }
+                let before = map_f64(maps[C].offset, |word| self.0.read(word, from));
+                let joined = rates[k] * before;
+                maps[C].offset += if self.reaches(k) { joined } else { STILL.offset };
             });
         });
-        if f.rate().is_some() {
-            each_of_four!(C => { maps[C].rate = rates[STEPS]; });
-        }
+        each_of_four!(C => { maps[C].rate = rates[STEPS]; });
 
         let mut starts = [carried.y; FOUR];
         if W::BLOCK {

@@ -187,13 +187,18 @@ fn inverse(temperature: f32) -> f32 {
 /// e^y for y ≤ 0; 0 below the cut.
 #[inline(always)]
 pub(crate) fn weight<A: Arith>(y: f32) -> f32 {
+    num::exp_normal::<A>(cut(y))
+}
+
+/// y, or [`num::EXP_IS_ZERO`] below the cut.
+#[inline(always)]
+fn cut(y: f32) -> f32 {
     // For a GPU, LLVM makes a branch of the plain condition, around the exponential: the four elements of a
     // lane would wait for each other. A vector loop is faster with the condition.
     if cfg!(any(target_arch = "nvptx64", target_arch = "amdgpu")) {
-        return select_unpredictable(y < CUT, 0.0, num::exp_normal::<A>(floored(y)));
+        return select_unpredictable(y < CUT, num::EXP_IS_ZERO, y);
     }
-    let e = num::exp_normal::<A>(if y < CUT { CUT } else { y });
-    if y < CUT { 0.0 } else { e }
+    if y < CUT { num::EXP_IS_ZERO } else { y }
 }
 
 /// y, but at least the cut: a factor of a product whose other factor is 0 below the cut.

@@ -125,6 +125,9 @@ pub fn exp_nonpositive<A: Arith>(x: f32) -> f32 {
     A::fma(r.hi + r.tail, scale, scale)
 }
 
+/// An argument of [`exp_normal`] that gives exactly 0: the bits of its power of two are 0.
+pub const EXP_IS_ZERO: f32 = -88.0;
+
 /// e^x for |x| <= 87, where e^x and its power of two are normal: the bits of [`exp`] in half the operations.
 /// Other arguments, including NaN, give an unspecified number or NaN.
 #[inline(always)]
@@ -190,6 +193,7 @@ mod tests {
             }
         }
         same(exp_normal::<Soft>(-87.0), exp::<Soft>(-87.0), -87.0);
+        same(exp_normal::<Soft>(EXP_IS_ZERO), 0.0, EXP_IS_ZERO);
         same(exp_normal::<Soft>(87.0), exp::<Soft>(87.0), 87.0);
     }
 

@@ -23,7 +23,7 @@ mod wide;
 pub use arith::Hard;
 pub use arith::{Arith, Soft};
 pub use div::{div, div64};
-pub use exp::{exp, exp_nonpositive, exp_normal};
+pub use exp::{EXP_IS_ZERO, exp, exp_nonpositive, exp_normal};
 pub use expm1::{exp_and_rest, expm1, expm1_nonpositive};
 pub use ln::{ln, ln_normal};
 pub use nan::{canonical, canonical_nan, canonical64, max, min};

@@ -1,6 +1,8 @@
 //! `cargo run --release -p lockstep-benches --example record_gpu [TOKENS [LENGTH [NAME…]]] >
 //! benches/record/<device>/<date>.csv`
 //!
+//! A LENGTH that ends with `t`, `4096t`, masks the tokens after each turn instead of tokens at random.
+//!
 //! Every benchmark, or those whose name contains a NAME, on the first GPU of each kind: the median of
 //! several batches of launches, in ns per token, in GB/s, and as a fraction of the copy bandwidth of the
 //! same device in the same run. A benchmark of several entry points has a line for each of them too,
@@ -81,8 +83,12 @@ fn on<D: Driver>(
 
 fn main() {
     let words: Vec<String> = std::env::args().skip(1).collect();
-    let number = |i: usize, default: usize| words.get(i).and_then(|s| s.parse().ok()).unwrap_or(default);
+    let number = |i: usize, default: usize| {
+        words.get(i).and_then(|s| s.trim_end_matches('t').parse().ok()).unwrap_or(default)
+    };
     let inputs = Inputs::new(number(0, 64 << 20), number(1, 4096));
+    let turns = words.get(1).is_some_and(|length| length.ends_with('t'));
+    let inputs = if turns { inputs.with_turns() } else { inputs };
     let names = words.get(2..).unwrap_or_default();
     println!("op,device,tokens,ns_per_token,gb_per_s,fraction_of_copy");
     let cuda = on(Backend::Cuda, lockstep_cuda::open, &inputs, names);

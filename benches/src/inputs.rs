@@ -54,6 +54,14 @@ impl Inputs {
         }
     }
 
+    /// The same inputs with another mask: a tenth of the tokens again, but 64 in a row after 576 others, as
+    /// after the turns of a conversation.
+    #[must_use]
+    pub fn with_turns(mut self) -> Inputs {
+        self.loss_mask = (0..self.tokens()).map(|i| u8::from(i % 640 < 576)).collect();
+        self
+    }
+
     /// The inputs as a batch.
     pub fn batch(&self) -> Result<Batch<'_>, Error> {
         Batch::new(&self.cu_seqlens, &self.cu_groups, Some(&self.loss_mask))

@@ -3,6 +3,7 @@
 
 mod copy;
 mod correction;
+mod drawn;
 mod exact;
 mod functions;
 mod gates;

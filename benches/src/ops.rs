@@ -1,5 +1,5 @@
-//! A benchmark for every op of the table. `bytes` counts each array once, inputs and outputs: what the op
-//! must move, not what the caches move for it.
+//! A benchmark for every op of the table, a random case (`drawn.rs`) where it has none of its own. `bytes`
+//! counts each array once, inputs and outputs: what the op must move, not what the caches move for it.
 
 use crate::{Inputs, correction, over_time};
 use lockstep::ops::advantage::GroupParams;
@@ -8,14 +8,11 @@ use lockstep::ops::whiten::WhitenParams;
 use lockstep::ops::{self};
 use lockstep::{Advantage, Batch, Compiled, Counts, Device, Error, Outputs, PolicyInput, PolicyOutput};
 use lockstep_core::advantage::{Baseline, Scale, Singleton};
-use lockstep_core::aggregate::totals::COUNTS;
-use lockstep_core::aggregate::weight::PARTS;
-use lockstep_core::aggregate::{BatchCounts, LossTotals, MetricTotals, PerRow, Weight};
-use lockstep_core::check::{self, CheckOffsets, CheckValues};
+use lockstep_core::aggregate::{PerRow, Weight};
 use lockstep_core::gate::{Cispo, DppoKl, DppoTv, Gate, PpoClip, Reinforce, Sapo};
 use lockstep_core::kl::{Kl, KlFormula};
-use lockstep_core::policy_loss::{PolicyLoss, sum};
-use lockstep_core::ragged::{In, Out};
+use lockstep_core::op::{OPS, OpInfo};
+use lockstep_core::policy_loss::PolicyLoss;
 use lockstep_core::ratio::{Guard, RatioGranularity};
 use lockstep_core::team::Direction;
 
@@ -179,63 +176,6 @@ pub fn all(inputs: &Inputs) -> Result<Vec<Bench<'_>>, Error> {
     list.push(Bench::new("discounted_return", 9.0, move |device| {
         Ok(bits(&ops::discounted_return(device, &batch, &inputs.logp, 0.99)?))
     }));
-    list.push(Bench::new("pass_at_k", 8.0 * per_token, move |device| {
-        Ok(bits(&ops::pass_at_k(device, &batch, &inputs.rewards, None, 4, 0.5)?.advantage))
-    }));
-    let components = [&inputs.rewards[..], &inputs.advantage[..]].concat();
-    list.push(Bench::new("combine", 12.0 * per_token, move |device| {
-        Ok(bits(&ops::combine(device, &batch, &components, &[1.0, 0.5])?))
-    }));
-    let partials: Vec<f64> = inputs.rewards.iter().map(|r| f64::from(*r)).collect();
-    list.push(Bench::new("fold_rows", 8.0 * per_token, move |device| {
-        Ok(bits64(&ops::fold_rows(device, &partials, partials.len())?))
-    }));
-    list.push(Bench::new("batch_counts", 1.0, move |device| {
-        let mut parts = [[0; PARTS]; 3];
-        let [tokens, nonempty, longest] = parts.each_mut().map(|part| Out::new(part));
-        let (cu_seqlens, loss_mask) = (batch.cu_seqlens(), batch.loss_mask());
-        device.run(&BatchCounts { cu_seqlens, loss_mask, parts: PARTS, tokens, nonempty, longest })?;
-        Ok(parts.iter().flatten().fold(0, |hash: u64, n| hash.wrapping_mul(31).wrapping_add(*n)))
-    }));
-    // The time does not depend on these values.
-    let sequences = inputs.rewards.len();
-    let row_loss: Vec<f64> = inputs.rewards.iter().map(|r| f64::from(*r)).collect();
-    let row_sums = vec![0.5; sum::SUMS * sequences];
-    let (row_maxima, row_tokens) = (vec![0.5; 2 * sequences], vec![7; sequences]);
-    list.push(Bench::new("loss_totals", 128.0 * per_token, move |device| {
-        let (mut loss, mut counts, mut alarm) = ([0.0], [0; COUNTS], [0]);
-        let (mut sums, mut maxima) = ([0.0; sum::SUMS], [0.0; 2]);
-        device.run(&LossTotals {
-            row_loss: In::new(&row_loss),
-            row_tokens: In::new(&row_tokens),
-            row_alarm: In::new(&row_tokens),
-            loss: Out::new(&mut loss),
-            counts: Out::new(&mut counts),
-            alarm: Out::new(&mut alarm),
-            metrics: Some(MetricTotals {
-                row_sums: In::new(&row_sums),
-                row_maxima: In::new(&row_maxima),
-                sums: Out::new(&mut sums),
-                maxima: Out::new(&mut maxima),
-            }),
-        })?;
-        let integers = counts[0] + counts[1] + counts[2] + u64::from(alarm[0]);
-        Ok(bits64(&loss) ^ bits64(&sums) ^ bits(&maxima) ^ integers)
-    }));
-    let offsets: &[u32] = &inputs.cu_seqlens;
-    list.push(Bench::new("check_offsets", 4.0 * per_token, move |device| {
-        let mut faults = vec![0; check::rows(offsets.len())];
-        let (elements, first_fault) = (inputs.tokens(), Out::new(&mut faults));
-        device.run(&CheckOffsets { offsets: In::new(offsets), elements, first_fault })?;
-        Ok(u64::from(faults.into_iter().min().unwrap_or(0)))
-    }));
-    list.push(Bench::new("check_values", 5.0, move |device| {
-        let mut faults = vec![0; check::rows(inputs.tokens())];
-        let (values, first_fault) = (In::new(&inputs.logp[..]), Out::new(&mut faults));
-        let (mask, domain) = (batch.loss_mask(), check::Domain::LogProbability);
-        device.run(&CheckValues { values, mask, domain, first_fault })?;
-        Ok(u64::from(faults.into_iter().min().unwrap_or(0)))
-    }));
     // --- outcome rewards and advantages of sequences
     list.extend(crate::rewards::benches(inputs, batch));
     // --- advantages over time
@@ -254,6 +194,9 @@ pub fn all(inputs: &Inputs) -> Result<Vec<Bench<'_>>, Error> {
     list.extend(crate::functions::benches(inputs, batch));
     // --- routing replay
     list.extend(crate::routing::benches(inputs));
+    let without = |op: &&OpInfo| !list.iter().flat_map(Bench::ops).any(|name| name == op.name);
+    let drawn: Vec<_> = OPS.iter().filter(without).filter_map(|op| crate::drawn::bench(op, inputs)).collect();
+    list.extend(drawn);
     Ok(list)
 }
 

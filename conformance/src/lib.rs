@@ -17,7 +17,6 @@ pub mod expect;
 pub mod launch;
 pub mod levels;
 pub mod ops;
-pub mod oracle;
 pub mod output;
 mod outputs;
 pub mod plans;
@@ -26,3 +25,5 @@ pub mod schedules;
 pub mod suite;
 pub mod verify;
 pub mod whole;
+
+pub use ops::oracle;

@@ -1,5 +1,5 @@
 //! Bytes that an entry point moves per element of its batch, in the usual call. This is the only place that
-//! states them.
+//! states them. A kernel of short rows may be left out.
 //!
 //! Each array counts once, as in `benches`: a mask that is read twice comes from cache the second time.
 //! Per-row data (offsets, sums, maxima) do not count. In the usual call there is a mask; advantages are per
@@ -39,7 +39,8 @@ const HALF_LOGITS: Array = ("logits", 2);
 const KEYS: Array = ("keys", 4);
 const COEF: Array = ("coef", 4);
 
-/// The traffic of an entry point of an op.
+/// The traffic of an entry point of an op. `None`: nobody has stated it, and the kernel has no share of a
+/// bandwidth in the tables.
 pub fn of(op: &str, entry: &str) -> Option<Traffic> {
     let token = |reads, writes| Some(Traffic { element: "token", reads, writes });
     if op.starts_with("policy_loss_") {
@@ -246,11 +247,14 @@ pub fn of(op: &str, entry: &str) -> Option<Traffic> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use lockstep_core::op::OPS;
 
     #[test]
-    fn every_entry_point_has_its_traffic() {
-        for (op, entry) in crate::entries() {
-            assert!(of(op, entry).is_some(), "{op}: what does `{entry}` move?");
+    fn every_entry_point_of_long_rows_has_its_traffic() {
+        for op in OPS.iter().filter(|op| !op.blocks.is_empty()) {
+            for entry in op.entries {
+                assert!(of(op.name, entry).is_some(), "{}: what does `{entry}` move?", op.name);
+            }
         }
         assert!(of("kl", "kl_k9").is_none() && of("policy_loss_ppo", "policy_loss_ppo_most").is_none());
     }

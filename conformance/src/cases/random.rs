@@ -15,6 +15,7 @@ pub struct Draw {
     source: Source,
     next: usize,
     most: usize,
+    given: Option<Vec<u32>>,
 }
 
 impl Draw {
@@ -48,6 +49,9 @@ impl Draw {
 
     /// Row lengths: mostly short, with empty rows; some batches exceed a column cycle or have many rows.
     pub fn lengths(&mut self) -> Vec<u32> {
+        if let Some(given) = &self.given {
+            return given.clone();
+        }
         let most = self.most;
         let rows = (1 + self.below(24)).min(most.max(1));
         (0..rows)
@@ -86,13 +90,22 @@ impl Draw {
 
 /// Case number `seed` of `op`, or `None` if there is no such op.
 pub fn random(op: &str, seed: u64) -> Option<Case> {
-    random_within(op, seed, usize::MAX)
+    drawn(op, seed, usize::MAX, None)
 }
 
 /// Like [`random`], with at most `most` rows and `most` elements in each, where the op leaves the shape open.
 /// Failures are shrunk with it.
 pub fn random_within(op: &str, seed: u64, most: usize) -> Option<Case> {
-    let mut draw = Draw { source: Source::new(seed).fork(0x0c0f_fee0), next: 0, most };
+    drawn(op, seed, most, None)
+}
+
+/// Like [`random`], with rows of these lengths where the op leaves the shape open, for benchmarks.
+pub fn random_of(op: &str, seed: u64, lengths: Vec<u32>) -> Option<Case> {
+    drawn(op, seed, usize::MAX, Some(lengths))
+}
+
+fn drawn(op: &str, seed: u64, most: usize, given: Option<Vec<u32>>) -> Option<Case> {
+    let mut draw = Draw { source: Source::new(seed).fork(0x0c0f_fee0), next: 0, most, given };
     let case = AnyOp::random(op, &mut draw)?;
     let label = if case.label.is_empty() { String::new() } else { format!(": {}", case.label) };
     Some(Case { label: format!("seed {seed}{label}"), ..case })

@@ -1,6 +1,6 @@
 //! One file per op: its arguments, how it is launched, the oracle's expectation, its cases, its tolerances.
 //!
-//! Once an op has a file here and a line in the list below, everything in this crate tests it: corpus and
+//! Once an op has a file here, one of the oracle's, and its lines in the lists below, everything in this crate tests it: corpus and
 //! digest, accuracy against the oracle, random cases, rows alone and repacked, garbage under the mask,
 //! faults.
 
@@ -44,6 +44,78 @@ pub mod variance_increase;
 pub mod vocab_parallel;
 pub mod vtrace;
 pub mod whiten;
+
+/// The oracle: the literature's formulas in `f64`, written from docs/maths rather than from core.
+///
+/// It imports nothing from Lockstep: plain numbers in, plain numbers out, deliberately naive. Each file has
+/// the stem of core's file.
+#[path = "../oracle"]
+pub mod oracle {
+    pub mod aggregate;
+    pub mod balance;
+    pub mod baseline;
+    pub mod check;
+    pub mod cispo;
+    pub mod combine;
+    pub mod counts;
+    pub mod covariance;
+    pub mod digits;
+    pub mod discounted_return;
+    pub mod dppo;
+    pub mod draw;
+    pub mod entropy_bonus;
+    pub mod ess;
+    pub mod exact_sum;
+    pub mod filter;
+    pub mod fold;
+    pub mod gae;
+    pub mod gating_backward;
+    pub mod gating_forward;
+    pub mod gmpo;
+    pub mod gradient;
+    pub mod key;
+    pub mod kl;
+    pub mod kl_importance;
+    pub mod log_ratio_scan;
+    pub mod logits_kl;
+    pub mod mask_sequences;
+    pub mod mini_rl;
+    pub mod mismatch;
+    pub mod moments;
+    pub mod normalize;
+    pub mod novelty;
+    pub mod optimal_token_baseline;
+    pub mod otr;
+    pub mod otr_sampled;
+    pub mod pass_at_k;
+    pub mod policy_loss;
+    pub mod ppo_clip;
+    pub mod proximal;
+    pub mod reinforce;
+    pub mod remix;
+    pub mod role_baseline;
+    pub mod sapo;
+    pub mod scan;
+    pub mod sequence_weight;
+    pub mod shape;
+    pub mod sharpen;
+    pub mod staleness;
+    pub mod statistics;
+    pub mod step_return;
+    pub mod token;
+    pub mod top;
+    pub mod totals;
+    pub mod tree_advantage;
+    pub mod tree_nodes;
+    pub mod tree_sort;
+    pub mod trust_region;
+    pub mod value_loss;
+    pub mod variance_increase;
+    pub mod vocab_parallel;
+    pub mod vtrace;
+    pub mod weights;
+    pub mod whiten;
+}
 
 /// A kernel whose arguments have been checked, as its public call does.
 macro_rules! checked {

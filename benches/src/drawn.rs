@@ -1,0 +1,62 @@
+//! Benchmarks of the ops that have none of their own: a random case of the conformance suite with as many
+//! rows, and as long ones, as the inputs.
+
+use crate::Inputs;
+use crate::ops::Bench;
+use lockstep::{Compiled, Device, Error};
+use lockstep_conformance::backend::Backend;
+use lockstep_conformance::cases::Case;
+use lockstep_conformance::{cases::random::random_of, launch};
+use lockstep_core::op::OpInfo;
+use lockstep_gpu::Parameters;
+use std::cell::{Cell, RefCell};
+
+/// Runs nothing, and counts the bytes of the arrays.
+struct Bytes(Cell<usize>);
+
+impl Backend for Bytes {
+    fn name(&self) -> String {
+        "bytes of the arrays".into()
+    }
+    fn run<K: Compiled>(&self, kernel: &K) -> Result<(), String> {
+        let bytes = Parameters::of(kernel).arrays().iter().map(|array| array.bytes).sum::<usize>();
+        self.0.set(self.0.get() + bytes);
+        Ok(())
+    }
+}
+
+/// A device, and the error of its last launch.
+struct On<'a>(&'a Device, RefCell<Option<Error>>);
+
+impl Backend for On<'_> {
+    fn name(&self) -> String {
+        self.0.describe()
+    }
+    fn run<K: Compiled>(&self, kernel: &K) -> Result<(), String> {
+        self.0.run(kernel).map_err(|error| {
+            let said = error.to_string();
+            self.1.replace(Some(error));
+            said
+        })
+    }
+}
+
+/// The benchmark of `op`, unless conformance has no cases of it.
+pub(crate) fn bench<'a>(op: &'static OpInfo, inputs: &Inputs) -> Option<Bench<'a>> {
+    let offsets = if op.row == "group" { &inputs.cu_groups } else { &inputs.cu_seqlens };
+    let lengths = offsets.windows(2).map(|pair| pair[1] - pair[0]).collect();
+    let case: Case = random_of(op.name, 1, lengths)?;
+    let bytes = Bytes(Cell::new(0));
+    launch::run(&bytes, &case).ok()?;
+    let per_token = bytes.0.get() as f64 / inputs.tokens() as f64;
+    Some(Bench::new(op.name, per_token, move |device| {
+        let on = On(device, RefCell::new(None));
+        // A case that an op refuses is a mistake of the suite's.
+        let failed = |said: String| on.1.take().unwrap_or_else(|| panic!("{said}"));
+        let outputs = launch::run(&on, &case).map_err(failed)?;
+        let bits = outputs
+            .iter()
+            .flat_map(|output| (0..output.len()).step_by(output.len() / 1000 + 1).map(|i| output.bits(i)));
+        Ok(bits.fold(outputs.len() as u64, |hash, bits| hash.wrapping_mul(31).wrapping_add(bits)))
+    }))
+}

@@ -28,8 +28,8 @@ pub struct Shape {
     pub lanes: u32,
     /// Default number of teams per block.
     pub teams_per_block: u32,
-    /// The most teams per block that the entry points support. With more than one there are entry points in
-    /// which the teams of a block [share a row](lockstep_core::op::OpInfo::blocks).
+    /// Maximum number of teams per block that the entry points support. If it is above 1, there are entry
+    /// points in which the teams of a block [share a row](lockstep_core::op::OpInfo::blocks).
     pub max_teams_per_block: u32,
 }
 
@@ -235,8 +235,8 @@ pub unsafe trait Driver: Send + Sync + 'static {
     /// Both exist.
     unsafe fn elapsed(&self, from: Handle, to: Handle) -> Result<f32, Fault>;
 
-    /// The most layers that a grid can have if each team takes a single row; the grid then has further layers
-    /// of teams for further rows. 1 if teams loop over rows (kernels/src/entry.rs).
+    /// Maximum number of layers in a grid if each team processes a single row; further rows then go to
+    /// further layers. 1 if teams loop over rows (kernels/src/entry.rs).
     fn max_layers(&self) -> u32 {
         1
     }

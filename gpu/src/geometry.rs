@@ -3,27 +3,28 @@
 use crate::Shape;
 use lockstep_core::op::MAX_WARPS;
 
-/// Teams per block, the most blocks per grid, and warps per row. `None` leaves the choice to the backend.
+/// Teams per block, maximum blocks per grid, and warps per row. `None` leaves the choice to the backend.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Geometry {
     /// Teams per block: 1 to 32 warps on NVIDIA, always 1 on AMD.
     pub teams_per_block: Option<u32>,
-    /// The most blocks of a grid. Teams loop over rows, so fewer blocks than rows is fine.
+    /// Maximum number of blocks in a grid. Teams loop over rows, so fewer blocks than rows is fine.
     pub max_blocks: Option<u32>,
-    /// Warps that share a row, 1 to 16, on NVIDIA, in ops that have
-    /// [entry points for it](lockstep_core::op::OpInfo::blocks). With more than one, a block has one row, and
-    /// `teams_per_block` has no effect. By default, 16 share a row where rows are long and few: at most two
-    /// for each multiprocessor, or four if they are very long.
+    /// Warps that share a row, 1 to 16, on NVIDIA, in ops that have [entry points for
+    /// it](lockstep_core::op::OpInfo::blocks). If more than one, each block processes one row at a time, and
+    /// `teams_per_block` has no effect. By default, 16 warps share a row if rows are few and long: at most
+    /// two per multiprocessor, or four if they are very long.
     pub warps_per_row: Option<u32>,
 }
 
-/// By default several warps share a row if a multiprocessor has at most so many rows, and the largest array
-/// at least so many bytes of each on average. Measured on an H200: docs/decisions/0034-second-gpu.md.
+/// By default several warps share a row if there are at most this many rows per multiprocessor, and the
+/// largest array has at least this many bytes per row on average. Measured on an H200:
+/// docs/decisions/0034-second-gpu.md.
 const FEW: [(usize, usize); 2] = [(2, 8 << 10), (4, 64 << 10)];
 
 impl Geometry {
-    /// How many warps should share each of `rows` rows, on a device of `units` multiprocessors; 1 if a warp
-    /// should have its own. `bytes` are those of the largest array.
+    /// How many warps should share each of `rows` rows, on a device of `units` multiprocessors; 1 for one row
+    /// per warp. `bytes` are those of the largest array.
     pub(crate) fn warps(self, rows: usize, bytes: usize, units: u32) -> u32 {
         let (of_row, units) = (bytes / rows.max(1), units as usize);
         let few = FEW.iter().any(|&(most, long)| rows <= most * units && of_row >= long);
@@ -68,7 +69,7 @@ impl Grid {
         Grid { blocks, teams_per_block: teams }
     }
 
-    /// Returns the number of blocks for `rows` rows, one to a block, of which the device holds `held`.
+    /// Returns the number of blocks for `rows` rows, one row per block, if the device holds `held` blocks.
     pub(crate) fn of_blocks(rows: usize, geometry: Geometry, held: u32) -> u32 {
         let limit = geometry.max_blocks.unwrap_or(held).max(1);
         u32::try_from(rows).unwrap_or(u32::MAX).clamp(1, limit.min(i32::MAX as u32))

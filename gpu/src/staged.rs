@@ -50,7 +50,7 @@ impl Arena {
         Ok(arena)
     }
 
-    /// Releases everything; what a lost context no longer accepts went with it.
+    /// Releases everything; what a lost context no longer accepts was lost with it.
     pub(crate) fn free<D: Driver>(self, current: &Current<'_, D>) {
         let driver = current.driver();
         // SAFETY: ours, and being dropped; null pointers were never allocated. The stream is idle or its

@@ -9,7 +9,7 @@ use lockstep_core::ragged::{Mask, Offsets, Out};
 /// * `cu_seqlens` `[S+1]`: sequence s holds tokens `cu_seqlens[s]..cu_seqlens[s+1]`;
 /// * `cu_groups` `[G+1]`: group g holds sequences `cu_groups[g]..cu_groups[g+1]` (the responses to one
 ///   prompt);
-/// * `loss_mask` `[N]`: 0 = the token takes no part (prompt, tool output, padding).
+/// * `loss_mask` `[N]`: 0 = the token is masked (prompt, tool output, padding).
 #[derive(Clone, Copy, Debug)]
 pub struct Batch<'a> {
     cu_seqlens: Offsets<'a>,

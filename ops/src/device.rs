@@ -101,7 +101,7 @@ impl Device {
         kinds.into_iter().map(|kind| Device { kind }).collect()
     }
 
-    /// For benchmarks: this device, measuring what it launches; `None` for a CPU.
+    /// For benchmarks: this device, timing what it launches; `None` for a CPU.
     #[doc(hidden)]
     pub fn with_stopwatch(&self, stopwatch: &Arc<Stopwatch>) -> Option<Device> {
         let kind = match &self.kind {
@@ -159,8 +159,8 @@ impl Device {
         }
     }
 
-    /// Loads the GPU kernels of these ops, by name; nothing on a CPU. The first launch of an op loads them
-    /// otherwise, which a stream that is being captured does not allow.
+    /// Loads the GPU kernels of these ops, by name; does nothing on a CPU. Otherwise an op's first launch
+    /// loads them, which is not possible while a stream is being captured.
     ///
     /// Errors: no op has that name; the driver refuses the kernels.
     pub fn load(&self, ops: &[&str]) -> Result<(), Error> {

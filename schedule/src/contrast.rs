@@ -1,23 +1,23 @@
-//! Sol-RL's contrastive subset: of many cheap rollouts of a prompt, the best and the worst are generated
-//! again in full precision, and only those are learnt from.
+//! Sol-RL's contrastive subset: of many cheap rollouts of a prompt, the best and the worst are regenerated in
+//! full precision, and only those are trained on.
 //!
 //! **Formula** (2604.06916, project page and its summaries; docs/maths/schedules.md): sort a prompt's n
 //! rollouts, sampled in low precision, by their proxy rewards; take the K best and the K worst. The paper
-//! takes 12 and 12 of 96. What is generated again uses the random numbers of the rollout that it replaces:
-//! with a stream keyed by step and rollout ([`random`](crate::random)) that is the same stream.
+//! takes 12 and 12 of 96. A regenerated rollout uses the random numbers of the one it replaces: with a stream
+//! keyed by step and rollout ([`random`](crate::random)), that is the same stream.
 //!
 //! **Shapes**: `rewards`, `order` (scratch) `[n]`; `chosen` `[2K]`, best first, then the worst, worst first.
 //!
-//! **Special cases**: among equal rewards, the lower index is the better one. Rewards that are all alike have
-//! contrast 0: skip the prompt before anything is generated again.
+//! **Special cases**: among equal rewards, the lower index is the better one. If all rewards are equal, the
+//! contrast is 0: skip the prompt before regenerating anything.
 
 use super::{order as sorting, require};
 use lockstep_core::Error;
 
 /// Fills `chosen` with the indices of the best and of the worst rollouts, half each, and returns their
-/// contrast: the mean reward of the best less that of the worst.
+/// contrast: the mean reward of the best minus that of the worst.
 ///
-/// Errors: an odd number of places, or none; more places than rollouts; an `order` of another length; a
+/// Errors: an odd number of places, or none; more places than rollouts; an `order` of the wrong length; a
 /// reward that is not finite (index).
 ///
 /// ```

@@ -1,4 +1,4 @@
-//! The entropy law: reward as a line over e^entropy, and the ceiling that it forecasts.
+//! The entropy law: reward as a linear function of e^entropy, and the ceiling that it forecasts.
 //!
 //! **Formula** (2505.22617, R = −a·e^H + b; docs/maths/schedules.md), fitted by least squares over points (H,
 //! R), x = e^H:
@@ -13,10 +13,10 @@
 //! The paper fits a and b over the first steps of a run and forecasts the rest. Validation reward and entropy
 //! are means over a step.
 //!
-//! **Shapes**: `entropy` (nats a token), `reward` `[n]`, one per step.
+//! **Shapes**: `entropy` (nats per token), `reward` `[n]`, one per step.
 //!
-//! **Special cases**: entropies that are all alike have no line, an error. Rewards that are all alike are the
-//! line a = 0 and have no R².
+//! **Special cases**: if all entropies are equal, no line fits: an error. If all rewards are equal, a is 0
+//! and there is no R².
 
 use super::require;
 use lockstep_core::Error;

@@ -1,5 +1,5 @@
-//! Rewards of and by judges: MarsRL's roles, FAPO's detector, BRPO's reference. Plain functions that return
-//! one number per output.
+//! Rewards for judges and by judges: MarsRL's roles, FAPO's detector, BRPO's reference. Plain functions that
+//! return one number per output.
 
 use crate::random::{Purpose, Stream};
 

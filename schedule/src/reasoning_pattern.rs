@@ -10,10 +10,10 @@
 //! score s ← min(1, s + weight·RPR) if s < threshold, else s                   weight 0.1, threshold ½
 //! ```
 //!
-//! Only low scores change, so that RPR mends false negatives of the reward model and no good score falls. The
-//! phrases are the caller's: the released lists have 40 for mathematics and 53 for open tasks, such as "wait"
-//! and "therefore". The released code for mathematics subtracts 1 for each question that the response asks
-//! itself, too.
+//! Only low scores change, so RPR corrects false negatives of the reward model and lowers no good score. The
+//! caller provides the phrases: the released lists have 40 for mathematics and 53 for open tasks, such as
+//! "wait" and "therefore". The released code for mathematics also subtracts 1 for each question that the
+//! response asks itself.
 //!
 //! **Shapes**: `words`, `order` (scratch) `[n]`: words or token ids. O(n log n) comparisons of n-grams.
 //!
@@ -32,7 +32,7 @@ pub struct Calibration {
 }
 
 impl Default for Calibration {
-    /// That of the released code: ½ and 0.1.
+    /// The released code's: ½ and 0.1.
     fn default() -> Self {
         Calibration { threshold: 0.5, weight: 0.1 }
     }
@@ -70,8 +70,8 @@ impl Calibration {
     }
 }
 
-/// Counts the key phrases that occur in a text, each once; the case of ASCII letters does not count. An empty
-/// phrase occurs in every text.
+/// Counts the key phrases that occur in a text, each once, ignoring ASCII case. An empty phrase occurs in
+/// every text.
 pub fn phrases(text: &str, keys: &[&str]) -> u32 {
     let occurs = |key: &&&str| {
         let (text, key) = (text.as_bytes(), key.as_bytes());
@@ -80,10 +80,10 @@ pub fn phrases(text: &str, keys: &[&str]) -> u32 {
     keys.iter().filter(occurs).count() as u32
 }
 
-/// Computes the share of repeated n-grams of a response: the distinct ones that occur at least twice, over
-/// all of them, repetitions included.
+/// Computes the share of repeated n-grams in a response: the number of distinct ones that occur at least
+/// twice, over the number of all n-grams, repetitions included.
 ///
-/// Errors: n-grams of length 0; an `order` of another length than `words`.
+/// Errors: n-grams of length 0; an `order` whose length is not that of `words`.
 pub fn repetition<T: Ord>(words: &[T], n: usize, order: &mut [u32]) -> Result<f64, Error> {
     require::scalar("n", n > 0, "at least 1", n as f64)?;
     require::length("order", words.len(), "one per word", order.len())?;

@@ -1,5 +1,4 @@
-//! ReMix: the policy from whose data a minibatch is taken, and the step at which the run restarts on its own
-//! data.
+//! ReMix: which policy's data a minibatch uses, and the step at which the run restarts on its own data.
 //!
 //! **Formula** (2507.06892, by a detailed note; docs/maths/correction.md): with probability p (0.4) a
 //! minibatch comes from an earlier policy k − i, with i from a window of N (2); otherwise from the latest, i

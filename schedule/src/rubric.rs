@@ -9,9 +9,9 @@
 //!          shown = round(share·criteria), halves to even, at random
 //! ```
 //!
-//! Negative points are pitfalls. The first member of a group sees the most and the last one nothing, so that
-//! a group has responses of different help; over the steps the help fades. Draw which criteria are shown
-//! with [`sample::distinct`](crate::random::sample::distinct).
+//! Negative points are pitfalls. The first member of a group sees the most and the last one nothing, so a
+//! group's responses get different amounts of help; the help fades over the steps. Draw which criteria are
+//! shown with [`sample::distinct`](crate::random::sample::distinct).
 //!
 //! Rubric Anchors (2508.12790: its aggregation is described, no equation was available; ours):
 //!
@@ -20,7 +20,7 @@
 //! reward   = Σ w_k·s(x_k)/Σ w_k,   s(x) = x up to τ, then τ + (1 − τ)(1 − e^(−(x − τ)/(1 − τ)))
 //! ```
 //!
-//! s has slope 1 up to τ and diminishing returns after it, so that no dimension is worth more alone.
+//! s has slope 1 up to τ and diminishing returns above it, so that no single dimension dominates.
 //!
 //! **Shapes**: `points`, `met`, `scores`, `weights`, `critical` `[K]`, one per criterion.
 //!
@@ -59,7 +59,7 @@ pub struct Scaffold {
 }
 
 impl Default for Scaffold {
-    /// That of the released script.
+    /// The released script's.
     fn default() -> Self {
         Scaffold { start: 0.2, steepness: 125.0 }
     }
@@ -83,7 +83,7 @@ impl Scaffold {
     }
 }
 
-/// The number of criteria that a share shows: share·criteria to the nearest integer, halves to the even one.
+/// The number of criteria that a share shows: share·criteria rounded to the nearest integer, ties to even.
 ///
 /// Errors: a share outside 0..=1.
 pub fn shown(share: f64, criteria: u32) -> Result<u32, Error> {

@@ -10,14 +10,14 @@
 //!          version + 1 + ⌊j/B⌋ − o_j ≤ s for the j-th oldest group left (j from 0), begun at version o_j
 //! ```
 //!
-//! Each side waits for the other as little as the bound allows, and nothing is thrown away. A rollout runs to
-//! its end with the weights that it began with, so every response has one version. s = 0 is synchronous.
+//! Each side waits for the other as little as the bound allows, and nothing is discarded. A rollout finishes
+//! with the weights it began with, so every response has one version. s = 0 is synchronous.
 //!
-//! The oldest come first (the priority), and this is the best choice: if any B complete groups can be taken,
-//! so can the oldest B. A queue whose groups began within `room` never blocks: when all are complete, the
-//! oldest B can be taken.
+//! The oldest groups go first (the priority), which is the best choice: if any B complete groups can be
+//! taken, so can the oldest B. A queue whose groups began within `room` never blocks: when all are complete,
+//! the oldest B can be taken.
 //!
-//! **Shapes**: `begun`, `complete` `[n]`, one per group begun and not learnt from, oldest first; `chosen`
+//! **Shapes**: `begun`, `complete` `[n]`, one per group begun and not yet trained on, oldest first; `chosen`
 //! `[B]`, ascending.
 //!
 //! **Special cases**: fewer than B complete groups: wait.
@@ -30,21 +30,21 @@ use lockstep_core::Error;
 pub struct StaleQueue {
     /// Groups B of a training batch.
     pub batch: u32,
-    /// Largest age s of a group when it is learnt from, in versions.
+    /// Largest age s of a group when it is trained on, in versions.
     pub staleness: u32,
 }
 
 impl StaleQueue {
-    /// Number of groups that may begin while `waiting` are begun and not learnt from.
+    /// Number of groups that may begin while `waiting` have begun and are not yet trained on.
     pub fn room(&self, waiting: u64) -> u64 {
         ((u64::from(self.staleness) + 1) * u64::from(self.batch)).saturating_sub(waiting)
     }
 
-    /// Chooses the groups that the trainer learns from at `version`; false: wait, and `chosen` has no
-    /// meaning. `begun` are the versions at which the groups began, never decreasing.
+    /// Chooses the groups to train on at `version`; false: wait, and `chosen` has no meaning. `begun` are the
+    /// versions at which the groups began, never decreasing.
     ///
-    /// Errors: lengths that disagree; a batch of 0; a `chosen` of another length than a batch; versions that
-    /// decrease, or that are above `version` (index).
+    /// Errors: lengths that disagree; a batch of 0; a `chosen` whose length is not that of a batch; versions
+    /// that decrease, or that are above `version` (index).
     ///
     /// ```
     /// use lockstep_schedule::stale_queue::StaleQueue;

@@ -13,14 +13,14 @@
 //! ```
 //!
 //! shortest, longest and median are over right responses of the same difficulty: the code takes those of the
-//! last ten batches, this one included, apart for each data source. Beside this reward a right answer earns 4
-//! and the format up to 0.5. The steps removed are those that get the least attention from the end of the
-//! reasoning; which these are is the caller's.
+//! last ten batches, this one included, separately for each data source. Besides this reward, a right answer
+//! earns 4 and the format up to 0.5. The steps removed are those that get the least attention from the end of
+//! the reasoning; the caller determines which.
 //!
 //! **Shapes**: `lengths` `[n]`, which is sorted.
 //!
-//! **Special cases**: without a right response there is no reference, and the reward is 0. References that
-//! are all alike: N is 1 for a shorter response and 0 from their length on.
+//! **Special cases**: without a right response there is no reference, and the reward is 0. If all references
+//! have the same length, N is 1 for a shorter response and 0 otherwise.
 
 use super::require;
 use lockstep_core::Error;
@@ -74,7 +74,7 @@ pub struct Lengths {
     pub shortest: u32,
     /// The longest.
     pub longest: u32,
-    /// The median; of an even number the mean of the two in the middle.
+    /// The median; for an even number, the mean of the middle two.
     pub median: f64,
 }
 

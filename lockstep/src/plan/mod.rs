@@ -274,7 +274,7 @@ impl Plan {
     /// instead of to the workspace.
     ///
     /// # Safety
-    /// As for [`Plan::enqueue`]; `coef` too is memory of the device that nothing else accesses meanwhile.
+    /// As for [`Plan::enqueue`]; `coef` is also device memory that nothing else accesses until then.
     #[allow(unsafe_code)]
     pub unsafe fn enqueue_with(
         &self,

@@ -277,8 +277,8 @@ impl RolloutsBuf {
     }
 }
 
-/// The most tokens of a file without a column per token: their number is then a claim of a few bytes, and
-/// readers allocate by it.
+/// Maximum number of tokens in a file without a per-token column, where a few bytes can claim any number of
+/// tokens and readers allocate for it.
 const CLAIMED: usize = 1 << 24;
 
 #[cfg(test)]

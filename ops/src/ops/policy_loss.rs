@@ -108,8 +108,8 @@ pub struct PolicyOutput {
     spare: Spare,
 }
 
-/// Buffers of the ops that a recipe launches besides the fused one, kept between calls. They are not part of
-/// a result.
+/// Buffers of the ops that a recipe launches besides the fused one, kept between calls; not part of the
+/// result.
 #[derive(Clone, Debug, Default)]
 #[doc(hidden)]
 pub struct Spare {

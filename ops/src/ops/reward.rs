@@ -114,7 +114,7 @@ pub fn majority(batch: &Batch<'_>, answers: &[Option<u32>]) -> Result<Vec<u32>, 
 /// Reward bands of [`novelty_bands`]; formula: [`lockstep_core::reward::novelty`].
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Bands {
-    /// Weight of the mean similarity; the greatest similarity has the rest.
+    /// Weight of the mean similarity; the largest similarity gets the rest.
     pub mean_weight: f64,
     /// Lower end of the majority's band.
     pub majority: f64,
@@ -217,9 +217,9 @@ pub fn novelty_bands(
 pub struct VarianceParams<'a> {
     /// Log-probability of each sequence under the reference, `[S]`; `None` = all equally likely.
     pub logp: Option<&'a [f64]>,
-    /// Lower bound m; −∞ = the group's least reward minus `margin`.
+    /// Lower bound m; −∞ = the group's smallest reward minus `margin`.
     pub low: f64,
-    /// Upper bound M; +∞ = the group's greatest reward plus `margin`.
+    /// Upper bound M; +∞ = the group's largest reward plus `margin`.
     pub high: f64,
     /// The margin around the group's own bounds; see `low` and `high`.
     pub margin: f64,

@@ -12,8 +12,8 @@ use lockstep_core::num::exp64;
 pub enum SequenceScore<'a> {
     /// Measured squared norms, `[S]`.
     Norm(&'a [f32]),
-    /// A proxy that needs no gradients of sequences: the sum of the squared norms, in the logits, of the
-    /// sequence's live tokens.
+    /// A proxy that needs no per-sequence gradients: the sum, over the sequence's live tokens, of the squared
+    /// norms with respect to the logits.
     Tokens(Score<'a>),
 }
 

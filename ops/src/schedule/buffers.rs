@@ -63,7 +63,7 @@ pub fn swarm_groups(
     Ok(chosen)
 }
 
-/// Selects up to `count` external groups with the greatest total rewards above 0, greatest first; formula:
+/// Selects up to `count` external groups with the largest total rewards above 0, largest first; formula:
 /// [`lockstep_schedule::swarm`].
 ///
 /// Errors: those of [`swarm_groups`].

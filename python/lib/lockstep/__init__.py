@@ -42,7 +42,7 @@ def recipe(source: str | Mapping[str, Any] | Recipe) -> Recipe:
 
     A mapping looks like `{"extends": "dapo", "gate.clip_ratio_c": 3.0}`.
 
-    Raises `Error`: an unknown name, an unknown key, or choices that do not go together.
+    Raises `Error`: an unknown name, an unknown key, or choices that cannot be combined.
     """
     if isinstance(source, Recipe):
         return source
@@ -91,7 +91,7 @@ class _Results:
     losses: tuple[float, float | None] | None = None
     """Loss and value loss as numbers, on a CPU."""
     pending: Callable[[], None] | None = None
-    """Waits, and raises what the launches reported; None if the call has already waited."""
+    """Waits, and raises the error that the launches reported; None if the call has already waited."""
 
     def __init__(self, of: Any, planned: _Planned, block: Any) -> None:
         self.of, self.places, self.block = of, planned.results, block

@@ -6,8 +6,8 @@
 >>> totals = distributed.reduce(loss.totals)  # `totals.loss`, `totals.metrics` of the batch
 
 Sums over rows are integers wide enough for every number, so nothing is rounded before the end and the order
-does not matter; an all-reduce of floats gives different values for different numbers of ranks. 8 kB cross the
-network: one all-reduce adds integers, one takes a maximum.
+does not matter; an all-reduce of floats gives different values for different numbers of ranks. A reduction sends
+8 kB over the network: one all-reduce adds integers, one takes a maximum.
 
 `group` is a process group of torch.distributed (None: all ranks), or a communicator of mpi4py. For a group
 whose backend is NCCL, the integers are on the current GPU; **that has not run on a GPU yet**, gloo and MPI

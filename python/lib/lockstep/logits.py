@@ -20,8 +20,8 @@ gradient has the type of its logits. A call waits for its device, so that a bad 
 
 `lockstep.vocab_parallel` is for a vocabulary that is spread over ranks.
 
-A trainer that would rather not hold the logits of a whole batch computes them in parts, and lets the backward
-pass of each part put the gradient where its logits were:
+A trainer that should not hold the logits of a whole batch can compute them in parts, and let the backward
+pass of each part overwrite its logits with the gradient:
 
 >>> hidden, head = torch.randn(6, 4, requires_grad=True), torch.nn.Linear(4, 11)
 >>> labels, advantages = torch.arange(6), torch.linspace(-1, 1, 6)
@@ -233,19 +233,19 @@ def statistics(
     """Computes the log-probability of each row's token, log π(a) = z_a/T − ln Σ exp(z/T).
 
     With `entropy` it also computes −Σ π ln π. `logits` are `[N, V]` or `[B, T, V]`; `labels` `[N]` or
-    `[B, T]` are the sampled tokens; `mask`, in the shape of `labels`, is 0 where a row takes no part (its
+    `[B, T]` are the sampled tokens; `mask`, in the shape of `labels`, is 0 where a row is masked (its
     content is ignored). The gradient of the logits follows from those of `logp` and `entropy`: [c (1[v = a]
     − p_v) − h p_v (ln p_v + H)] / T.
 
     With `inplace_backward` the backward pass overwrites `logits` with their gradient instead of allocating
-    one, as flash-attn's cross entropy does: nothing else may need them afterwards, and there is one backward
-    pass. Under `torch.compile`, which plans memory itself, it changes nothing.
+    one, as flash-attn's cross entropy does: nothing else may use them afterwards, and `backward` can run only
+    once. Under `torch.compile`, which plans memory itself, it changes nothing.
 
-    With `wait=False`, this call and its backward pass only launch on torch's current stream of a GPU. A row that
-    cannot be used then gives NaN or −∞ in `logp`, and a NaN in its gradient, instead of an exception;
-    `Statistics.check` names the row. On a CPU it changes nothing.
+    With `wait=False` on a GPU, this call and its backward pass only launch, on torch's current stream. A bad row
+    then gives NaN or −∞ in `logp` and NaN in its gradient, instead of an exception; `Statistics.check` names
+    the row. On a CPU it changes nothing.
 
-    Raises `lockstep.Error`: wrong shapes; a token outside of the vocabulary or forbidden there; a row with
+    Raises `lockstep.Error`: wrong shapes; a token outside the vocabulary or forbidden there; a row with
     NaN, +∞ or nothing but −∞ (index into the logits); a temperature outside 1e-6 to 1e6; with
     `inplace_backward`, logits in float64 or not contiguous.
     """
@@ -292,7 +292,7 @@ def kl(
 ) -> Tensor:
     """Computes the KL divergence of each pair of rows over the whole vocabulary, in nats.
 
-    It is KL(π ‖ π_ref) with `over="policy"` and KL(π_ref ‖ π) with `over="reference"`. Both logits
+    This is KL(π ‖ π_ref) with `over="policy"` and KL(π_ref ‖ π) with `over="reference"`. Both logits
     are `[N, V]` or `[B, T, V]`; `mask` and the result lack V. The gradient goes to the policy's logits only.
 
     Raises `lockstep.Error`: as `statistics`; where the side that is not averaged over forbids a token (the
@@ -310,9 +310,9 @@ def draw(logits: Tensor, draws: int = 1, *, seed: int, temperature: float = 1.0,
 
     The result is int64 `[N, draws]` or `[B, T, draws]`, ascending in each row, and the same on every machine.
     Draws are stratified: the expectation is that of independent draws, and the variance is never larger. The
-    draws of a row depend only on `seed` and the row's number: use another seed for every call.
+    draws of a row depend only on `seed` and the row's number: use a new seed for every call.
 
-    Raises `lockstep.Error`: a row with NaN, +∞ or nothing but −∞; `draws` outside of 1 to 1024.
+    Raises `lockstep.Error`: a row with NaN, +∞ or nothing but −∞; `draws` outside 1 to 1024.
     """
     _check("logits", logits)
     tokens = logits.new_empty((*logits.shape[:-1], max(draws, 0)), dtype=torch.int32)

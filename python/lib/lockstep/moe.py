@@ -68,7 +68,7 @@ class Routers:
     def trace(self) -> RoutingTrace:
         """Returns the experts that ran, in the order in which the routers saw the tokens.
 
-        Batches `[B, T]` are in row order, one forward after the other.
+        Batches `[B, T]` are in row order, one forward pass after the other.
 
         Raises `lockstep.Error`: nothing ran, or layers ran different tokens.
         """
@@ -131,8 +131,8 @@ def _within(modules: list[Any], choose: Any) -> Iterator[Routers]:
 def record(model: Any) -> AbstractContextManager[Routers]:
     """Records which experts the routers of a transformers model choose within the block.
 
-    Use it as `with record(model) as taken: …; taken.trace()`. Nothing else changes. Consecutive forwards
-    follow each other in the trace; a layer that gradient checkpointing runs again would be recorded twice.
+    Use it as `with record(model) as taken: …; taken.trace()`. Nothing else changes. Consecutive forward
+    passes follow each other in the trace; a layer that gradient checkpointing reruns would be recorded twice.
 
     Raises `lockstep.Error`: a model without routers, or with routers of an unknown class.
     """
@@ -142,13 +142,13 @@ def record(model: Any) -> AbstractContextManager[Routers]:
 def replay(model: Any, recorded: RoutingTrace, *, mask: Tensor | None = None) -> AbstractContextManager[Routers]:
     """Makes the routers of a transformers model run the experts of a trace within the block.
 
-    Weights come from the routers' own live logits. The tokens of `recorded` are those of a forward, `[B, T]`
+    Weights come from the routers' own live logits. The tokens of `recorded` are those of a forward pass, `[B, T]`
     in row order, padding included: add it with `RoutingTrace.append_padding`, or with `append_absent`, where
     the router chooses for itself as it does for tokens whose `mask` `[B·T]` is 0. The model's load-balance
-    losses see its logits as before. Gradient checkpointing may run layers again. A `torch.compile`d model
+    losses see its logits as before. Gradient checkpointing may rerun layers. A `torch.compile`d model
     must be compiled within the block.
 
-    Raises `lockstep.Error`: as `record`; a trace of other layers, experts or tokens.
+    Raises `lockstep.Error`: as `record`; a trace whose layers, experts or tokens do not match.
     """
     modules = _routers(model)
     if recorded.layers != len(modules):

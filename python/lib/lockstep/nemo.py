@@ -149,7 +149,7 @@ class ClippedPGLossFn:
 
     It is called as NeMo RL's protocol `LossFunction` requires.
 
-    Raises `lockstep.Error`: keys that do not go together; a live value that is not a number (`argument`,
+    Raises `lockstep.Error`: keys that cannot be combined; a live value that is not a number (`argument`,
     `index`).
     """
 

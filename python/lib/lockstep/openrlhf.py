@@ -69,7 +69,7 @@ def correction(kind: str, band: Any) -> dict[str, Any]:
 class PolicyLoss(nn.Module):
     """OpenRLHF's `PolicyLoss`: the same arguments, the same four results.
 
-    Raises `lockstep.Error`: an argument outside of its domain; a live log-probability or advantage that is
+    Raises `lockstep.Error`: an argument outside its domain; a live log-probability or advantage that is
     not a number (`argument`, `index`).
     """
 

@@ -1,4 +1,4 @@
-"""slime on Lockstep: its policy loss and its advantages as functions that slime loads by their path.
+"""slime on Lockstep: its policy loss and advantages, as functions that slime loads by path.
 
     --loss-type custom_loss --custom-loss-function-path lockstep.slime.loss
     --custom-advantage-function-path lockstep.slime.advantages:rloo

@@ -51,7 +51,7 @@ class _Fields(NamedTuple):
 
 
 class Loss(_Fields):
-    """A loss that `backward` goes through.
+    """A differentiable loss.
 
     `loss`: policy, KL and entropy terms, float32; its gradient goes to `logp` and, if the recipe has an
     entropy term, to `entropy`. `coef`: dL/dlogp, per token; no gradient goes through it. `stats`: opaque
@@ -252,9 +252,9 @@ def loss(
     `credit` is that of `lockstep.advantages`, or your own advantages, `[S]` or per token in the shape of
     `logp`. Gradients go to `logp`, and to the columns `entropy` and `values` if the recipe has such a term;
     other columns are constants. Under autocast, every column is converted to float32, and the loss is
-    float32. Pass denominators other than this batch's as column `counts`, a tensor (int64, `[3]`: tokens,
-    non-empty sequences, sequences), so that no number of a batch is compiled in. Without `metrics`, the loss
-    of a large batch takes a third of the time.
+    float32. Pass denominators other than this batch's as the column `counts`, a tensor (int64, `[3]`: tokens,
+    non-empty sequences, sequences), so that a compiled graph holds no number of one batch. Without `metrics`,
+    the loss of a large batch takes a third of the time.
 
     With `wait=False`, a call on a GPU only launches on torch's current stream, and `Loss.check` reports later
     whether a value was bad; `metrics` waits. A recipe with a rule that runs on the host waits anyway, as do
@@ -263,10 +263,10 @@ def loss(
     With `on_error="nan"`, if a value of the batch is refused, then loss, gradients and metrics are NaN, and a
     warning gives the reason, once per process: other ranks in a collective do not hang on one that raised.
     The trainer decides what to do with a NaN gradient (verl skips the step). Not available in a graph of
-    `torch.compile`, which catches no exception. With `positive_logp="clamp"`, log-probabilities above 0,
-    which are otherwise refused, become 0, and receive no gradient.
+    `torch.compile`, which cannot catch exceptions. With `positive_logp="clamp"`, log-probabilities above 0,
+    which are otherwise refused, become 0 and receive no gradient.
 
-    Raises `lockstep.Error`: a column that is missing or has the wrong shape or type; a live value outside of
+    Raises `lockstep.Error`: a column that is missing or has the wrong shape or type; a live value outside
     its domain (`argument`, `index`).
     """
     if isinstance(credit, Tensor):

@@ -1,12 +1,12 @@
-"""TRL's GRPO trainer with Lockstep's maths: use `LockstepGRPOTrainer` instead of `GRPOTrainer`, nothing else.
+"""TRL's GRPO trainer with Lockstep's maths: use `LockstepGRPOTrainer` instead of `GRPOTrainer`.
 
 The trainer is TRL's own. Two things are replaced. The settings of the policy loss in `GRPOConfig` become a
 recipe (or pass your own as `recipe=`), whose loss and gradient replace TRL's; and, with `advantages=`, a
 recipe's advantages replace TRL's. Entropy bonus, router loss, metrics, generation and logging stay TRL's.
 Tested with TRL 1.16.
 
-With `on_error="nan"`, a value that is refused on one rank gives a loss of NaN there, so that no rank hangs on
-another in a collective; the optimizer then skips that step on every rank, since TRL itself would take it.
+With `on_error="nan"`, a value that is refused on one rank makes the loss NaN there, so that no rank hangs in a
+collective; the optimizer then skips that step on every rank (TRL itself would not skip it).
 """
 
 from __future__ import annotations

@@ -5,11 +5,11 @@
 >>> loss.backward()  # `logits.grad` of this rank
 
 Every rank holds a part of the vocabulary of every row, as behind a column-parallel output layer, and gets the
-results of whole rows. Two all-reduces carry them: a maximum of one int64 per token, and a sum of four float64
-(eight with `entropy`); two more, of one number, tell every rank of an error. The terms of the sum are rounded to
-multiples of 2^-58, so every order of additions gives the same bits: log-probabilities, entropies and gradients
-do not depend on the number of ranks, as they do where rounded sums of exponentials are added. They differ from
-those of `lockstep.logits` by rounding.
+results of whole rows. This takes two all-reduces, a maximum of one int64 per token and a sum of four float64
+(eight with `entropy`); two more, of one number each, tell every rank about an error. The terms of the sum are
+rounded to multiples of 2^-58, so every order of addition gives the same bits: log-probabilities, entropies and
+gradients do not depend on the number of ranks, as they would with rounded sums of exponentials. They differ
+from those of `lockstep.logits` by rounding.
 
 `group` is a process group of torch.distributed (None: all ranks). gloo has run; NCCL **has not run on a GPU
 yet**. Every rank of the group makes the same calls in the same order, with the same labels. If one rank fails in

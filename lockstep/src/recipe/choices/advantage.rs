@@ -25,7 +25,7 @@ pub enum AdvantageEstimator {
     PassK,
     /// Median and MAD + `mad_floor`; the pivot is excluded.
     McGrpo,
-    /// Group mean; divides by it too.
+    /// Group mean, which is also the divisor (MaxRL).
     MaxRl,
     /// A baseline per group from the caller: ReMax's greedy reward.
     #[serde(rename = "remax")]

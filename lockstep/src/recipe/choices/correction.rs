@@ -28,12 +28,12 @@ pub struct RejectChoice {
     pub low: Option<f32>,
     /// Upper bound: of a k1 as a ratio, of other statistics as they are.
     pub high: f32,
-    /// The quantity that the band of a k1 bounds.
+    /// The quantity that the bounds of a k1 apply to.
     #[serde(default)]
     pub band: K1Band,
 }
 
-/// The rollout correction: importance weights and rejection for tokens that the sampler drew under other
+/// The rollout correction: importance weights and rejection for tokens that were sampled under other
 /// probabilities.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]

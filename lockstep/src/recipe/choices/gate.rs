@@ -26,7 +26,7 @@ pub enum GateChoice {
         /// Smallest weight; 0 = none.
         #[serde(default)]
         low: f32,
-        /// Greatest weight.
+        /// Largest weight.
         #[serde(default = "default_cispo_high")]
         high: f32,
     },
@@ -40,19 +40,19 @@ pub enum GateChoice {
         /// Largest increase of a probability.
         #[serde(default = "default_dppo")]
         clip_ratio_high: f32,
-        /// Greatest importance weight.
+        /// Largest importance weight.
         #[serde(default = "default_dppo_c")]
         clip_ratio_c: f32,
     },
     /// DPPO with a trust region by binary KL divergence.
     DppoKl {
-        /// Greatest divergence of a probability that falls.
+        /// Largest divergence of a probability that falls.
         #[serde(default = "default_dppo")]
         clip_ratio_low: f32,
-        /// Greatest divergence of a probability that rises.
+        /// Largest divergence of a probability that rises.
         #[serde(default = "default_dppo")]
         clip_ratio_high: f32,
-        /// Greatest importance weight.
+        /// Largest importance weight.
         #[serde(default = "default_dppo_c")]
         clip_ratio_c: f32,
     },
@@ -61,13 +61,13 @@ pub enum GateChoice {
     TrustRegion {
         /// The bounded divergence: computed from the token, or read from column `divergence`.
         divergence: Divergence,
-        /// Greatest divergence of a probability that falls.
+        /// Largest divergence of a probability that falls.
         #[serde(default = "default_dppo")]
         clip_ratio_low: f32,
-        /// Greatest divergence of a probability that rises.
+        /// Largest divergence of a probability that rises.
         #[serde(default = "default_dppo")]
         clip_ratio_high: f32,
-        /// Greatest importance weight.
+        /// Largest importance weight.
         #[serde(default = "default_dppo_c")]
         clip_ratio_c: f32,
     },
@@ -95,7 +95,7 @@ pub enum GateChoice {
         /// Distance of the upper bound from 1.
         #[serde(default = "default_minirl_high")]
         clip_ratio_high: f32,
-        /// Greatest weight.
+        /// Largest weight.
         #[serde(default = "default_minirl_c")]
         clip_ratio_c: f32,
     },
@@ -116,7 +116,7 @@ pub enum GateChoice {
         /// Distance of the upper bound from 1.
         #[serde(default = "default_clip")]
         clip_ratio_high: f32,
-        /// Greatest ratio.
+        /// Largest ratio.
         delta: f32,
     },
     /// KL-Cov: no clip, but a KL term on the tokens with the largest covariance of advantage and

@@ -30,8 +30,8 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Reduction {
-    /// In the fixed tree of `fold_rows`, on the device: the same bits on every backend, but other bits for
-    /// another sharding.
+    /// In the fixed tree of `fold_rows`, on the device: the same bits on every backend, but different bits
+    /// for a different sharding.
     #[default]
     Tree,
     /// Exactly, rounded once, on the host: the same bits for any sharding; see

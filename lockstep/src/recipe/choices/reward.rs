@@ -31,10 +31,10 @@ pub enum ShapingChoice {
     /// GRPOVI: rewards with the largest variance that keep the mean and the order, under the probabilities of
     /// column `logp_ref`.
     Grpovi {
-        /// Lower bound m; absent = the group's least reward minus `margin`.
+        /// Lower bound m; absent = the group's smallest reward minus `margin`.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         low: Option<f64>,
-        /// Upper bound M; absent = the group's greatest reward plus `margin`.
+        /// Upper bound M; absent = the group's largest reward plus `margin`.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         high: Option<f64>,
         /// The margin around the group's own bounds; see `low` and `high`.
@@ -46,7 +46,7 @@ pub enum ShapingChoice {
     },
     /// EVOL-RL: reward bands by column `answer_class`, ranked within a band by novelty (column `similarity`).
     EvolRl {
-        /// Weight of the mean similarity; the greatest similarity has the rest.
+        /// Weight of the mean similarity; the largest similarity gets the rest.
         #[serde(default = "half")]
         mean_weight: f64,
     },
@@ -208,7 +208,7 @@ pub struct RewardChoice {
     /// A penalty for overlong answers, after `shaping`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub overlong: Option<OverlongChoice>,
-    /// The filter that makes `keep` of the credit.
+    /// The filter that sets the credit's `keep`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub filter: Option<FilterChoice>,
     /// Sharpening of advantages.
@@ -222,7 +222,7 @@ pub struct RewardChoice {
     /// rollout correction (ROLL).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub weights: Option<SampleWeights>,
-    /// RAPO: whether groups that failed altogether get their last success back:
+    /// RAPO: whether a group whose rollouts all failed gets its last success back:
     /// [`Duty::ReplaySuccesses`](crate::recipe::Duty).
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub replay_successes: bool,

@@ -10,7 +10,7 @@ pub struct ValueChoice {
     /// How far a value may move from its old one; absent = no clipping.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cliprange_value: Option<f32>,
-    /// Errors larger than this enter linearly (Huber); absent = squared errors only.
+    /// Errors larger than this count linearly (Huber); absent = squared errors only.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub huber_delta: Option<f32>,
     /// Coefficient of the value loss (TRL's `vf_coef`).
@@ -38,7 +38,7 @@ pub enum CountsOf {
     Call,
 }
 
-/// The tokens that have an entropy bonus.
+/// The tokens that get an entropy bonus.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum EntropyTokens {

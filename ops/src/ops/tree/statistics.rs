@@ -12,7 +12,7 @@ pub struct TreeStatistics {
     pub branches: usize,
     /// Number of tokens N.
     pub tokens: u64,
-    /// Tokens that another response of the group also has, at the same position of the same path.
+    /// Tokens that another response of the group shares, at the same position of the same path.
     pub shared_tokens: u64,
     /// Tokens of the trees, where shared tokens count once.
     pub tree_tokens: u64,

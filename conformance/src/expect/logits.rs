@@ -101,22 +101,28 @@ fn otr_row(policy: &Softmax, candidates: &Softmax, label: usize, beta: f64, c: f
         (policy.spread() + lost(policy.p.len()), candidates.spread() + lost(candidates.p.len()));
     let (spread, spread2) = (1.0 + lost, 1.0 + lost2);
     let ln_z = -policy.logp[policy.top];
-    // Beyond the cut nothing depends on y.
-    let rounding = |v: usize| 1.0 + if policy.below[v] > -1e3 { -policy.below[v] } else { 0.0 };
+    // The effect of the rounding of y on e^y; beyond the cut nothing depends on y.
+    let rounding = |of: &Softmax, v: usize| 1.0 + if of.below[v] > -1e3 { -of.below[v] } else { 0.0 };
     let reward = |v: usize| if v == label { 1.0 } else { beta.abs() };
     let size = |v: usize| match candidates.p[v] {
         0.0 => 0.0,
-        p => p * reward(v) * (policy.below[v].abs() + ln_z + lost) * rounding(v) * spread2,
+        p => p * reward(v) * (policy.below[v].abs() + ln_z + lost) * rounding(policy, v) * spread2,
     };
     let loss = (want, (0..policy.p.len()).map(size).sum());
+    // The label's candidate is a factor of every slope, with the rounding of its own y.
     let (hit, missed, miss) = (candidates.p[label], candidates.miss(label), policy.miss(label));
     let slopes = otr::gradient(policy, candidates, label, beta);
+    let of_hit = hit * rounding(candidates, label);
     let sized = |(v, want): (usize, f64)| {
+        let of_policy = rounding(policy, v);
         let terms = match v == label {
-            true => hit * (miss + lost) + beta.abs() * (missed + lost2),
-            false => beta.abs() * candidates.p[v] + policy.p[v] * (hit + beta.abs() * missed),
+            true => (of_hit * (miss + lost) + beta.abs() * (missed + lost2)) * of_policy,
+            false => {
+                beta.abs() * candidates.p[v] * rounding(candidates, v)
+                    + policy.p[v] * (of_hit + beta.abs() * missed) * of_policy
+            }
         };
-        (c * want, c.abs() * terms * rounding(v) * (spread + spread2))
+        (c * want, c.abs() * terms * (spread + spread2))
     };
     let slopes = slopes.into_iter().enumerate().map(sized).collect();
     vec![("loss", vec![loss]), ("gradient", slopes)]

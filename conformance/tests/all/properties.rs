@@ -198,3 +198,9 @@ proptest! {
         check(case)?;
     }
 }
+
+/// The label's logit lies far below the largest, and rounding it is most of the error of every slope.
+#[test]
+fn one_token_rollout_of_an_unlikely_label() {
+    check(random("otr_exact", 5_279_270_704_542_352_119).unwrap()).unwrap();
+}

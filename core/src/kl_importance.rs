@@ -92,13 +92,13 @@ impl<const ESTIMATOR: u8> Element<3, 2, 1, 0> for Token<ESTIMATOR> {
     #[inline(always)]
     fn stage<A: Arith>(&self, _number: usize, _staged: [f32; 2], input: impl Fn(usize) -> f32) -> (f32, u32) {
         let alarm = flag::worse(flag::logp(input(0)), flag::logp(input(1)));
-        (num::exp::<A>(self.guard.apply(input(0) - input(1)).0), alarm)
+        (num::exp::<A>(self.guard.apply_as::<A>(input(0) - input(1)).0), alarm)
     }
 
     #[inline(always)]
     fn element<A: Arith>(&self, staged: [f32; 2], input: impl Fn(usize) -> f32) -> Lane<2, 1, 0> {
         let ratio = staged[0];
-        let (_, inside) = self.guard.apply(input(0) - input(1));
+        let (_, inside) = self.guard.apply_as::<A>(input(0) - input(1));
         let unweighted = self.kl.unbounded();
         let (kl, slope) = match ESTIMATOR {
             LINEAR => unweighted.linear(input(0), input(2)),

@@ -22,10 +22,13 @@
 #[cfg(target_arch = "amdgpu")]
 use crate::amd::Warp;
 #[cfg(target_arch = "nvptx64")]
+use crate::nvidia::Thread;
+#[cfg(target_arch = "nvptx64")]
 use crate::nvidia::Warp;
 use crate::team::GpuTeam;
 use crate::wave::Wave;
-use lockstep_core::num::Hard;
+#[cfg(target_arch = "amdgpu")]
+use lockstep_core::num::Hard as Thread;
 use lockstep_core::op::{Decoder, Kernel, MAX_POINTERS, MAX_WORDS};
 
 /// What runs an entry point: this thread's wave, or its block of waves.
@@ -52,7 +55,7 @@ unsafe fn run<K: Kernel, const V: usize, O: Own>(
 ) {
     // SAFETY: guaranteed by the caller.
     let kernel = unsafe { K::decode(&mut Decoder::new(pointers, words)) };
-    let team = GpuTeam::<_, Hard>::new(O::own());
+    let team = GpuTeam::<_, Thread>::new(O::own());
     let rows = kernel.rows();
     let mut row = O::first_row(teams);
     while row < rows {

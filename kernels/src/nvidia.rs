@@ -3,6 +3,8 @@
 use crate::entry::Own;
 use crate::wave::{SHARED, Wave};
 use core::arch::asm;
+use core::hint::select_unpredictable;
+use lockstep_core::num::{Arith, Hard};
 
 /// All 32 lanes take part in a shuffle.
 const ALL: u32 = u32::MAX;
@@ -31,6 +33,45 @@ unsafe extern "C" {
     fn bar_warp_sync(members: u32);
     #[link_name = "llvm.nvvm.barrier.cta.sync.aligned.all"]
     fn barrier(number: u32);
+}
+
+/// [`Hard`], with bounds in one instruction: LLVM takes a comparison and a selection, for it cannot know that
+/// either of two zeros will do.
+#[derive(Clone, Copy)]
+pub(crate) struct Thread;
+
+impl Arith for Thread {
+    #[inline(always)]
+    fn fma(a: f32, b: f32, c: f32) -> f32 {
+        Hard::fma(a, b, c)
+    }
+
+    #[inline(always)]
+    fn sqrt(x: f32) -> f32 {
+        Hard::sqrt(x)
+    }
+
+    #[inline(always)]
+    fn sqrt64(x: f64) -> f64 {
+        Hard::sqrt64(x)
+    }
+
+    #[inline(always)]
+    fn at_least(x: f32, low: f32) -> f32 {
+        fmax_nan(x, low)
+    }
+
+    #[inline(always)]
+    fn at_most(x: f32, high: f32) -> f32 {
+        // The signs are operands' modifiers.
+        -fmax_nan(-x, -high)
+    }
+
+    #[inline(always)]
+    fn choose(condition: bool, yes: f32, no: f32) -> f32 {
+        // LLVM would bound by each of the two, and select one of the results.
+        select_unpredictable(condition, yes, no)
+    }
 }
 
 /// This thread's warp: blocks are 32 × n threads, so a warp is one value of `tid.y`. The warps of a `BLOCK`

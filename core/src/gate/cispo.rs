@@ -17,6 +17,7 @@
 
 use super::{CLIP_HIGH, CLIP_LOW, Gate, Gated, Sample, check_scalar};
 use crate::Error;
+use crate::num::Arith;
 
 /// The CISPO gate and its clip range.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -35,9 +36,8 @@ impl Gate for Cispo {
     const SCORE: bool = true;
 
     #[inline(always)]
-    fn gate_staged(&self, Sample { ratio, advantage, logp, .. }: Sample, _staged: f32) -> Gated {
-        let raised = if ratio < self.low { self.low } else { ratio };
-        let weight = if raised > self.high { self.high } else { raised };
+    fn gate_staged<A: Arith>(&self, Sample { ratio, advantage, logp, .. }: Sample, _staged: f32) -> Gated {
+        let weight = A::at_most(A::at_least(ratio, self.low), self.high);
         let gradient = weight * -advantage;
         let clip = if ratio > self.high { CLIP_HIGH } else { CLIP_LOW };
         Gated {

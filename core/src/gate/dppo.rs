@@ -112,7 +112,7 @@ impl Gate for DppoTv {
     }
 
     #[inline(always)]
-    fn gate_staged(&self, sample: Sample, moved: f32) -> Gated {
+    fn gate_staged<A: Arith>(&self, sample: Sample, moved: f32) -> Gated {
         let scale = if sample.own_ratio > 1.0 { sample.own_ratio } else { 1.0 };
         let valid = if sample.advantage > 0.0 {
             moved <= self.clip_ratio_high * scale
@@ -142,7 +142,7 @@ impl Gate for DppoKl {
     }
 
     #[inline(always)]
-    fn gate_staged(&self, sample: Sample, divergence: f32) -> Gated {
+    fn gate_staged<A: Arith>(&self, sample: Sample, divergence: f32) -> Gated {
         let valid = if sample.advantage > 0.0 {
             !((divergence > self.clip_ratio_high) & (sample.logp >= sample.logp_old))
         } else {

@@ -54,7 +54,7 @@ impl Gate for MiniRl {
     }
 
     #[inline(always)]
-    fn gate_staged(&self, Sample { ratio, advantage, logp, .. }: Sample, truncated: f32) -> Gated {
+    fn gate_staged<A: Arith>(&self, Sample { ratio, advantage, logp, .. }: Sample, truncated: f32) -> Gated {
         let high = (advantage > 0.0) & (ratio > 1.0 + self.clip_ratio_high);
         let low = (advantage < 0.0) & (ratio < 1.0 - self.clip_ratio_low);
         let weight = if high | low { 0.0 } else { truncated };

@@ -112,12 +112,12 @@ pub trait Gate: Arg + Copy + core::fmt::Debug {
     }
 
     /// The rest of the gate, given the result of [`stage`](Gate::stage).
-    fn gate_staged(&self, sample: Sample, staged: f32) -> Gated;
+    fn gate_staged<A: Arith>(&self, sample: Sample, staged: f32) -> Gated;
 
     /// The whole gate for one token.
     #[inline(always)]
     fn gate<A: Arith>(&self, sample: Sample) -> Gated {
-        self.gate_staged(sample, self.stage::<A>(sample))
+        self.gate_staged::<A>(sample, self.stage::<A>(sample))
     }
 
     /// Checks that the parameters are in their domains.

@@ -19,6 +19,7 @@
 
 use super::{CLIP_DUAL, CLIP_HIGH, CLIP_LOW, Gate, Gated, Sample, check_scalar};
 use crate::Error;
+use crate::num::Arith;
 
 /// The PPO gate and its clip range.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -39,16 +40,15 @@ impl Gate for PpoClip {
     const SWITCH: bool = true;
 
     #[inline(always)]
-    fn gate_staged(&self, Sample { ratio, advantage, .. }: Sample, _staged: f32) -> Gated {
+    fn gate_staged<A: Arith>(&self, Sample { ratio, advantage, .. }: Sample, _staged: f32) -> Gated {
         // The formula's max and min become one clamp, with the bounds that can be active for this sign:
         // A >= 0: r at most `high`; A < 0: r at least `low`, at most c.
         // A = 0 takes `high`, which is finite, so the loss is 0 and never 0·∞.
         let (low, high, dual) = (1.0 - self.clip_ratio_low, 1.0 + self.clip_ratio_high, self.clip_ratio_c);
         let negative = advantage < 0.0;
-        let floor = if negative { low } else { 0.0 };
-        let ceiling = if negative { dual } else { high };
-        let raised = if ratio < floor { floor } else { ratio };
-        let bounded = if raised > ceiling { ceiling } else { raised };
+        let floor = A::choose(negative, low, 0.0);
+        let ceiling = A::choose(negative, dual, high);
+        let bounded = A::at_most(A::at_least(ratio, floor), ceiling);
         let inside = bounded == ratio;
         let clip = if !negative {
             CLIP_HIGH

@@ -8,6 +8,7 @@
 
 use super::{Gate, Gated, Sample};
 use crate::Error;
+use crate::num::Arith;
 use crate::op::{Arg, Decoder, Encoder};
 
 /// The REINFORCE gate, which has no parameters.
@@ -36,7 +37,7 @@ impl Gate for Reinforce {
     const RATIO: bool = false;
 
     #[inline(always)]
-    fn gate_staged(&self, Sample { advantage, logp, .. }: Sample, _staged: f32) -> Gated {
+    fn gate_staged<A: Arith>(&self, Sample { advantage, logp, .. }: Sample, _staged: f32) -> Gated {
         Gated { loss: -advantage * logp, gradient: -advantage, weight: 1.0, clipped: 0 }
     }
 

@@ -63,7 +63,7 @@ impl Gate for Remix {
     }
 
     #[inline(always)]
-    fn gate_staged(&self, Sample { ratio, advantage, .. }: Sample, centre: f32) -> Gated {
+    fn gate_staged<A: Arith>(&self, Sample { ratio, advantage, .. }: Sample, centre: f32) -> Gated {
         let negative = advantage < 0.0;
         let (floor, ceiling) = (centre - self.clip_ratio_low, centre + self.clip_ratio_high);
         let raised = if negative & (ratio < floor) { floor } else { ratio };

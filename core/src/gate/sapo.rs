@@ -20,7 +20,6 @@
 use super::{Gate, Gated, Sample, check_scalar};
 use crate::Error;
 use crate::num::{self, Arith};
-use core::hint::select_unpredictable;
 
 /// The SAPO gate and its temperatures.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -56,17 +55,11 @@ impl Gate for Sapo {
     fn stage<A: Arith>(&self, Sample { ratio, advantage, .. }: Sample) -> f32 {
         let tau = if advantage > 0.0 { self.tau_pos } else { self.tau_neg };
         let z = (tau * (ratio - 1.0)).abs();
-        let bounded = if z < SATURATED { z } else { SATURATED };
-        // As for logits: a GPU's lanes would wait for each other at a branch around the exponential.
-        if cfg!(any(target_arch = "nvptx64", target_arch = "amdgpu")) {
-            return select_unpredictable(z < SATURATED, num::exp_normal::<A>(-bounded), 0.0);
-        }
-        let e = num::exp_normal::<A>(-bounded);
-        if z < SATURATED { e } else { 0.0 }
+        num::exp_normal::<A>(num::select(z < SATURATED, -z, num::EXP_IS_ZERO))
     }
 
     #[inline(always)]
-    fn gate_staged(&self, Sample { ratio, advantage, .. }: Sample, e: f32) -> Gated {
+    fn gate_staged<A: Arith>(&self, Sample { ratio, advantage, .. }: Sample, e: f32) -> Gated {
         let scale = if advantage > 0.0 { self.scale_pos } else { self.scale_neg };
         let inverse = num::div(1.0, 1.0 + e);
         let p = if ratio >= 1.0 { inverse } else { e * inverse };

@@ -116,7 +116,7 @@ impl Gate for TrustRegion {
     }
 
     #[inline(always)]
-    fn gate_staged(&self, Sample { advantage, logp, .. }: Sample, staged: f32) -> Gated {
+    fn gate_staged<A: Arith>(&self, Sample { advantage, logp, .. }: Sample, staged: f32) -> Gated {
         let valid = staged >= 0.0;
         let weight = if valid { staged } else { 0.0 };
         let gradient = weight * -advantage;

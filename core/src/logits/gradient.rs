@@ -77,28 +77,27 @@ impl<S: Storage> LogitsGradient<'_, S> {
 
 /// The gradient of every entry except the label's.
 #[derive(Clone, Copy)]
-struct Other<S> {
+struct Other<S, const ENTROPY: bool> {
     scale: Scale,
     /// 1/Z.
     share: f32,
     /// c/T.
     score: f32,
-    /// h/T.
+    /// h/T, 0 without ENTROPY.
     entropy: f32,
     /// H − ln Z: added to y it is ln p + H.
     shift: f32,
-    on: bool,
     stored: PhantomData<S>,
 }
 
-impl<S: Storage> Element<1, 1, 0, 0> for Other<S> {
+impl<S: Storage, const ENTROPY: bool> Element<1, 1, 0, 0> for Other<S, ENTROPY> {
     #[inline(always)]
     fn element<A: Arith>(&self, _staged: [f32; 2], input: impl Fn(usize) -> f32) -> Lane<1, 0, 0> {
         let y = self.scale.exponent(input(0));
         let p = weight::<A>(y) * self.share;
+        let slope = if ENTROPY { self.score + self.entropy * (floored(y) + self.shift) } else { self.score };
         // 0 − x: a gradient is never −0.
-        let gradient = 0.0 - p * (self.score + self.entropy * (floored(y) + self.shift));
-        let gradient = if self.on { gradient } else { 0.0 };
+        let gradient = 0.0 - p * slope;
         Lane { out: [gradient], sum: [], max: [], alarm: S::finite(gradient) }
     }
 }
@@ -138,40 +137,46 @@ impl<S: Storage> Kernel for LogitsGradient<'_, S> {
             Some(coef) => coef.at(row),
             None => 0.0,
         };
-        let other = Other::<S> {
-            scale,
-            share: num::div64(1.0, total) as f32,
-            score: self.coef.at(row) * scale.inverse,
-            entropy: of_entropy * scale.inverse,
-            shift: shift as f32,
-            on,
-            stored: PhantomData,
-        };
+        let score = self.coef.at(row) * scale.inverse;
+        let (of_entropy, share) = (of_entropy * scale.inverse, num::div64(1.0, total) as f32);
         // A label of another shard has no entry here.
         let (start, lacking) = if V == 0 { (0, 0) } else { (self.vocab_start.unwrap_or(0), self.rows.vocab) };
         let given = self.labels.at(row).wrapping_sub(start) as usize;
         let label = span.start + if given < self.rows.vocab { given } else { lacking };
         // The entries before the label, then those after it; the leader alone writes the label's entry.
-        let mut alarm = 0;
+        let mut alarm = S::finite(0.0);
         let (mut from, mut to) = (span.start, label);
-        while from < span.end {
-            let ins = [Stream::Array(self.rows.logits)];
-            let swept = team.sweep(Span::new(from, to), Mask::all(), ins, [Some(*self.gradient)], &other);
+        while on & (from < span.end) {
+            let (part, ins) = (Span::new(from, to), [Stream::Array(self.rows.logits)]);
+            let outs = [Some(*self.gradient)];
+            // Most losses have no entropy term, which is a tenth of the work.
+            let swept = if of_entropy == 0.0 {
+                let (entropy, shift) = (0.0, 0.0);
+                let other = Other::<S, false> { scale, share, score, entropy, shift, stored: PhantomData };
+                team.sweep(part, Mask::all(), ins, outs, &other)
+            } else {
+                let (entropy, shift) = (of_entropy, shift as f32);
+                let other = Other::<S, true> { scale, share, score, entropy, shift, stored: PhantomData };
+                team.sweep(part, Mask::all(), ins, outs, &other)
+            };
             alarm = flag::worse(alarm, swept.alarm);
             (from, to) = (to + 1, span.end);
+        }
+        if !on {
+            let out = *self.gradient;
+            team.for_each(span, move |i| out.put(i, S::narrow(0.0)));
         }
         if team.leads() {
             let here = (V == 0) | (label < span.end);
             let y = scale.exponent(self.rows.logits.at(if here { label } else { span.start }).widen());
             let e = f64::from(weight::<T::Arith>(y));
-            let score = f64::from(other.score) * num::div64(total - e, total);
-            let own =
-                score - f64::from(other.entropy) * num::div64(e, total) * (f64::from(floored(y)) + shift);
+            let score = f64::from(score) * num::div64(total - e, total);
+            let own = score - f64::from(of_entropy) * num::div64(e, total) * (f64::from(floored(y)) + shift);
             let own = if on { num::canonical(own as f32 + 0.0) } else { 0.0 };
             // A label that is outside the vocabulary, or forbidden in it, has no gradient.
             let known = (given < self.rows.vocab) & (y > f32::NEG_INFINITY);
             let fault = if on & !known { u32::MAX } else { S::finite(own) };
-            if here {
+            if here & on {
                 self.gradient.put(label, S::narrow(own));
             }
             self.row_alarm.put(row, if here { flag::worse(alarm, fault) } else { alarm });

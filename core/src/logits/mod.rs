@@ -42,7 +42,6 @@ use crate::Error;
 use crate::num::{self, Arith, Storage};
 use crate::ragged::{In, Mask, Span, Stream};
 use crate::team::{Element, Lane, Team};
-use core::hint::select_unpredictable;
 
 /// A row-major matrix of logits, of which some rows take part.
 #[derive(Clone, Copy, Debug)]
@@ -193,21 +192,13 @@ pub(crate) fn weight<A: Arith>(y: f32) -> f32 {
 /// y, or [`num::EXP_IS_ZERO`] below the cut.
 #[inline(always)]
 fn cut(y: f32) -> f32 {
-    // For a GPU, LLVM makes a branch of the plain condition, around the exponential: the four elements of a
-    // lane would wait for each other. A vector loop is faster with the condition.
-    if cfg!(any(target_arch = "nvptx64", target_arch = "amdgpu")) {
-        return select_unpredictable(y < CUT, num::EXP_IS_ZERO, y);
-    }
-    if y < CUT { num::EXP_IS_ZERO } else { y }
+    num::select(y < CUT, num::EXP_IS_ZERO, y)
 }
 
 /// y, but at least the cut: a factor of a product whose other factor is 0 below the cut.
 #[inline(always)]
 fn floored(y: f32) -> f32 {
-    if cfg!(any(target_arch = "nvptx64", target_arch = "amdgpu")) {
-        return select_unpredictable(y < CUT, CUT, y);
-    }
-    if y < CUT { CUT } else { y }
+    num::select(y < CUT, CUT, y)
 }
 
 /// ln Z for Z ≥ 1, by log1p so that a nearly certain token keeps its digits: with Z = 1 + 1e-9, the ln of Z
@@ -228,7 +219,7 @@ fn check_temperature(argument: &'static str, temperature: f32) -> Result<(), Err
 fn check_shard<S: Storage>(rows: &LogitRows<'_, S>, vocab_start: u32) -> Result<(), Error> {
     rows.check()?;
     if vocab_start as usize + rows.vocab > LogitRows::MAX_VOCAB {
-        let (argument, expected) = ("vocab_start", "at most 16777216 with the entries of the shard");
+        let (argument, expected) = ("vocab_start", "at most 16777216 minus the entries of the shard");
         return Err(Error::Value { argument, index: None, expected, got: vocab_start.into() });
     }
     Ok(())

@@ -14,6 +14,24 @@ pub trait Arith: Copy + Send + Sync + 'static {
     fn sqrt(x: f32) -> f32;
     /// √x in binary64, correctly rounded.
     fn sqrt64(x: f64) -> f64;
+
+    /// x, but at least `low`. NaN stays NaN; `low` is not NaN. Of two zeros it may be either.
+    #[inline(always)]
+    fn at_least(x: f32, low: f32) -> f32 {
+        if x < low { low } else { x }
+    }
+
+    /// x, but at most `high`, likewise.
+    #[inline(always)]
+    fn at_most(x: f32, high: f32) -> f32 {
+        if x > high { high } else { x }
+    }
+
+    /// `yes` if `condition` holds, else `no`: a bound that is chosen before it is used.
+    #[inline(always)]
+    fn choose(condition: bool, yes: f32, no: f32) -> f32 {
+        if condition { yes } else { no }
+    }
 }
 
 /// Portable operations, without `std` and without a fused instruction: fma through binary64, square roots

@@ -28,6 +28,7 @@ pub use expm1::{exp_and_rest, expm1, expm1_nonpositive};
 pub use ln::{ln, ln_normal};
 pub use nan::{canonical, canonical_nan, canonical64, max, min};
 pub use select::count;
+pub(crate) use select::select;
 pub use storage::{Bf16, F16, Storage, Suffix};
 pub use wide::{exp64, ln64};
 pub use {expm1mx::expm1mx, fma::fma, log1p::log1p};

@@ -343,7 +343,7 @@ impl<const ANY: bool> Token<ANY> {
         let (logp, logp_old, advantage, weight) = (input(0), input(1), input(2), input(3));
         let alarm = flag::worse(flag::logp(logp), flag::logp(logp_old));
         let alarm = flag::worse(alarm, flag::worse(flag::finite(advantage), flag::weight(weight)));
-        let (d, _) = self.guard.apply(logp - logp_old);
+        let (d, _) = self.guard.apply_as::<A>(logp - logp_old);
         let log_weight = if self.weighted { num::ln::<A>(weight + EPS as f32) } else { 0.0 };
         let bounded = clipped(d, advantage, self.low, self.high);
         let term = if ANY && self.inverse { num::exp::<A>(-bounded) } else { bounded };
@@ -365,7 +365,7 @@ impl<const ANY: bool> Element<4, 0, 11, 2> for Token<ANY> {
     #[inline(always)]
     fn element<A: Arith>(&self, _staged: [f32; 2], input: impl Fn(usize) -> f32) -> Lane<0, 11, 2> {
         let ([term, advantage, log_weight], alarm) = self.terms::<A>(&input);
-        let (d, inside) = self.guard.apply(input(0) - input(1));
+        let (d, inside) = self.guard.apply_as::<A>(input(0) - input(1));
         let ratio = num::exp::<A>(d);
         let excess = ratio - 1.0;
         let kept = (clipped(d, advantage, self.low, self.high) == d) & (advantage != 0.0);
@@ -399,7 +399,7 @@ struct Kept<const ANY: bool> {
 impl<const ANY: bool> Element<3, 1, 0, 0> for Kept<ANY> {
     #[inline(always)]
     fn element<A: Arith>(&self, _staged: [f32; 2], input: impl Fn(usize) -> f32) -> Lane<1, 0, 0> {
-        let (d, inside) = self.guard.apply(input(0) - input(1));
+        let (d, inside) = self.guard.apply_as::<A>(input(0) - input(1));
         let advantage = input(2);
         let kept = (clipped(d, advantage, self.low, self.high) == d) & (advantage != 0.0);
         let value = if ANY && self.inverse { self.value * num::exp::<A>(-d) } else { self.value };

@@ -132,7 +132,7 @@ impl<G: Gate, const KL: u8, const ROWS: u8, const WANT: u8> Token<G, KL, ROWS, W
         let own_ratio = match (G::READS_OWN, ROWS) {
             (false, _) => 1.0,
             (true, NARROW) => ratio,
-            (true, _) => num::exp_normal::<A>(Guard::clamp(gate::OWN_BOUND).apply(logp - logp_old).0),
+            (true, _) => num::exp_normal::<A>(Guard::clamp(gate::OWN_BOUND).apply_as::<A>(logp - logp_old).0),
         };
         Sample { ratio, advantage: self.advantage(input), logp, logp_old, logp_second, own_ratio }
     }
@@ -145,10 +145,12 @@ impl<G: Gate, const KL: u8, const ROWS: u8, const WANT: u8> Token<G, KL, ROWS, W
 
     /// The log-ratio to exponentiate for a token whose own is `d`, and whether it was within its bound.
     #[inline(always)]
-    fn log_ratio(&self, d: f32) -> (f32, bool) {
+    fn log_ratio<A: Arith>(&self, d: f32) -> (f32, bool) {
         match self.sequence {
             Some(Sequence { log_ratio, inside }) if ROWS == GENERAL => (log_ratio, inside),
-            _ => self.guard.apply(d),
+            // REINFORCE's metrics fill the registers of 16 warps: with the other instructions `ptxas` spills.
+            _ if WANT == METRICS && ROWS == GENERAL && !G::RATIO => self.guard.apply(d),
+            _ => self.guard.apply_as::<A>(d),
         }
     }
 
@@ -164,7 +166,7 @@ impl<G: Gate, const KL: u8, const ROWS: u8, const WANT: u8> Token<G, KL, ROWS, W
         if ROWS == OPEN {
             return (num::exp::<A>(own), alarm);
         }
-        let (d, inside) = self.log_ratio(own);
+        let (d, inside) = self.log_ratio::<A>(own);
         if ROWS == NARROW {
             // The same bits as `exp`. Outside the guard the gradient is 0. Without losses, which need the
             // ratio itself, a ratio of 0 achieves that and saves the element the guard (except for a score
@@ -195,11 +197,11 @@ impl<G: Gate, const KL: u8, const ROWS: u8, const WANT: u8> Token<G, KL, ROWS, W
             // As everywhere else, a NaN is not inside.
             (OPEN, _) => (0.0, !d.is_nan()),
             (NARROW, LOSS) => (0.0, self.guard.holds(d)),
-            _ => self.log_ratio(d),
+            _ => self.log_ratio::<A>(d),
         };
         // Statistics of log-ratios are per token, at every level.
         let log_ratio = if self.sequence.is_some() { d } else { guarded };
-        let gate = self.gate.gate_staged(self.sample::<A>(ratio, &input), of_gate);
+        let gate = self.gate.gate_staged::<A>(self.sample::<A>(ratio, &input), of_gate);
         let gradient = match self.sequence {
             _ if G::SCORE => gate.gradient,
             None if ROWS == GENERAL => self.guard.gradient(gate.gradient, inside),

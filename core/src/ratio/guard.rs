@@ -1,6 +1,7 @@
 //! Guards of a log-ratio before it is exponentiated: what they do to the value *and* to the gradient.
 
 use crate::Error;
+use crate::num::{Arith, Soft};
 
 /// Guard of a log-ratio d = logp − logp_old.
 ///
@@ -44,8 +45,13 @@ impl Guard {
     /// The guarded log-ratio and whether `d` was inside the bound.
     #[inline(always)]
     pub fn apply(self, d: f32) -> (f32, bool) {
-        let low = if d < -self.bound { -self.bound } else { d };
-        let guarded = if low > self.bound { self.bound } else { low };
+        self.apply_as::<Soft>(d)
+    }
+
+    /// [`apply`](Guard::apply) with the instructions of a team's lanes.
+    #[inline(always)]
+    pub(crate) fn apply_as<A: Arith>(self, d: f32) -> (f32, bool) {
+        let guarded = A::at_most(A::at_least(d, -self.bound), self.bound);
         // Unchanged by the clamp; a NaN is not inside.
         (guarded, guarded == d)
     }

@@ -33,7 +33,7 @@ pub struct Ratio {
 /// Computes the importance ratio r = exp(guard(logp − logp_old)) of one token.
 #[inline(always)]
 pub fn token_ratio<A: Arith>(logp: f32, logp_old: f32, guard: Guard) -> Ratio {
-    let (log_ratio, inside) = guard.apply(logp - logp_old);
+    let (log_ratio, inside) = guard.apply_as::<A>(logp - logp_old);
     Ratio { log_ratio, ratio: num::exp::<A>(log_ratio), inside }
 }
 

@@ -202,7 +202,7 @@ impl Number<4> for Unclipped {
         let ratio = num::exp::<A>(logp - logp_old);
         let sample =
             Sample { ratio, advantage: input(3), logp, logp_old, logp_second: 0.0, own_ratio: ratio };
-        let free = self.clip.gate_staged(sample, 0.0).clipped == 0;
+        let free = self.clip.gate_staged::<A>(sample, 0.0).clipped == 0;
         let key = self.key.number::<A>(i, |_| input(0));
         if free { key } else { 0 }
     }

@@ -108,7 +108,7 @@ stage_night() {
         echo "$kind $name"
     done <"$scratch/all" >"$scratch/parts"
     for name in ${only//,/ }; do
-        grep -q " $name\$" "$scratch/parts" || die "no part is called $name: known are $(awk '{ printf "%s ", $2 }' "$scratch/all")"
+        grep -q " $name\$" "$scratch/parts" || die "no part is called $name: expected one of $(awk '{ printf "%s ", $2 }' "$scratch/all")"
     done
     emulated_seconds=$((minutes * 15))
     while read -r kind name <&3; do

@@ -228,7 +228,7 @@ typedef struct ls_rollouts {
   struct ls_span_u32 cu_seqlens;
   // `[G+1]` group g holds sequences `cu_groups[g]..cu_groups[g+1]`: the responses to one prompt
   struct ls_span_u32 cu_groups;
-  // `[N]` 0: the token takes no part (prompt, tool output, padding); absent: all do
+  // `[N]` 0: the token is masked out (prompt, tool output, padding); absent: none is
   struct ls_span_u8 loss_mask;
   // `[N]` token ids
   struct ls_span_u32 tokens;
@@ -240,13 +240,13 @@ typedef struct ls_rollouts {
   struct ls_span_f32 logp_rollout;
   // `[N]` log-probability under the frozen reference
   struct ls_span_f32 logp_ref;
-  // `[N]` log-probability under the newest policy, where logp_old is an older one that made the data (ReMix)
+  // `[N]` log-probability under the newest policy, where logp_old is an older one that sampled the data (ReMix)
   struct ls_span_f32 logp_latest;
   // `[N]` log-probability under the policy before the last update (ReMix's convex KL)
   struct ls_span_f32 logp_previous;
   // `[N]` divergence of the policy from logp_old's at the token, over the top k of the vocabulary, at least 0 (DPPO)
   struct ls_span_f32 divergence;
-  // `[N]` log-ratio made elsewhere, for ratio.level given
+  // `[N]` log-ratio computed elsewhere, for ratio.level given
   struct ls_span_f32 log_ratio;
   // `[N]` entropy of the policy's distribution at the token, in nats
   struct ls_span_f32 entropy;
@@ -266,7 +266,7 @@ typedef struct ls_rollouts {
   struct ls_span_u8 valid;
   // `[G]` baseline of each prompt: the greedy response's reward (ReMax), a prior (V0.5), a tracked value (MSSR)
   struct ls_span_f32 baseline;
-  // `[S]` weight of each response in its group's baseline (VCPO): ops::vcpo_weights makes them
+  // `[S]` weight of each response in its group's baseline (VCPO), from ops::vcpo_weights
   struct ls_span_f32 baseline_weights;
   // `[S]` weight of each response in the values of its prefix tree (TEMPO); absent: 1
   struct ls_span_f32 outcome_weights;
@@ -274,9 +274,9 @@ typedef struct ls_rollouts {
   struct ls_span_u8 flawed;
   // `[G]` position in its group of the response that the others were compared with (BRPO)
   struct ls_span_u32 reference;
-  // `[S]` class of the answer: ops::reward::majority makes them (EVOL-RL)
+  // `[S]` class of the answer, from ops::reward::majority (EVOL-RL)
   struct ls_span_u32 answer_class;
-  // `[Σn²]` similarity of every two responses of a group, row by row, group after group (EVOL-RL)
+  // `[Σn²]` similarity of each pair of responses of a group, row by row, group after group (EVOL-RL)
   struct ls_span_f32 similarity;
   // `[S]` role that played the response (SPIRAL)
   struct ls_span_u32 roles;
@@ -286,9 +286,9 @@ typedef struct ls_rollouts {
   struct ls_span_f32 values;
   // `[N]` value of each token when the update began
   struct ls_span_f32 values_old;
-  // `[S]` not 0: the response came to its own end
+  // `[S]` not 0: the response ended on its own
   struct ls_span_u8 terminated;
-  // `[S]` not 0: the response was cut and would have gone on
+  // `[S]` not 0: the response was cut off before its end
   struct ls_span_u8 truncated;
   // `[S]` value of what would follow a truncated response
   struct ls_span_f32 bootstrap;
@@ -308,7 +308,7 @@ typedef struct ls_rollouts {
   struct ls_span_u8 step_matches;
   // `[3]` live tokens, sequences with a live token and sequences of the whole batch, where this is a part of it; absent: of this batch
   struct ls_span_u64 counts;
-  // `[1]` seed of what is chosen at random: another one for every call
+  // `[1]` random seed: a different one for every call
   struct ls_span_u64 seed;
   // `[1]` number of the training step, from 0
   struct ls_span_u64 step;

@@ -62,7 +62,7 @@ pub(crate) fn within<T>(len: usize, argument: &str) -> Result<(), Refusal> {
         return Err(Refusal::new(
             ls_status::Argument,
             argument,
-            format!("has {len} entries: more than memory"),
+            format!("has {len} entries: more than fit in memory"),
         ));
     }
     Ok(())
@@ -79,7 +79,7 @@ pub(crate) unsafe fn text<'a>(pointer: *const c_char, argument: &str) -> Result<
     // SAFETY: the caller upholds it.
     let bytes = unsafe { CStr::from_ptr(pointer) };
     bytes.to_str().map_err(|error| {
-        Refusal::new(ls_status::Argument, argument, "is no UTF-8 text").at(error.valid_up_to())
+        Refusal::new(ls_status::Argument, argument, "is not valid UTF-8").at(error.valid_up_to())
     })
 }
 

@@ -151,7 +151,7 @@ pub unsafe extern "C" fn ls_totals_merge(totals: *mut ls_totals, other: *const l
 
 /// The error for a result that a part was computed without.
 fn absent(what: &str) -> Refusal {
-    Refusal::new(ls_status::Absent, what, "is not there: a part was run without it")
+    Refusal::new(ls_status::Absent, what, "is absent: a part was computed without it")
 }
 
 /// Writes the loss over all rows, rounded once. `LS_STATUS_ABSENT` if a part was computed without its loss.

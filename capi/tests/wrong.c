@@ -90,7 +90,7 @@ static void devices(void) {
     REFUSED(ls_device_open(NULL, 0, &device), POINTER, "name", -1, "null");
     REFUSED(ls_device_open("cpu", 0, NULL), POINTER, "out", -1, "null");
     REFUSED(ls_device_open("tpu", 0, &device), DEVICE, NULL, -1, "tpu");
-    REFUSED(ls_device_open("cpu:fast", 0, &device), DEVICE, NULL, -1, "levels are");
+    REFUSED(ls_device_open("cpu:fast", 0, &device), DEVICE, NULL, -1, "one of the levels");
     REFUSED(ls_device_open("cuda:x", 0, &device), DEVICE, NULL, -1, "number");
     REFUSED(ls_device_open("cuda:4096", 0, &device), DEVICE, NULL, -1, "");
     REFUSED(ls_device_open("rocm:4096", 0, &device), DEVICE, NULL, -1, "");
@@ -131,7 +131,7 @@ static void columns(const ls_device *device, const ls_recipe *recipe) {
             ls_status status;
             const char *part;
         } wrong[] = {{NULL, 3, LS_STATUS_POINTER, "is null and has 3 entries"},
-                     {crooked, SIZE_MAX, LS_STATUS_ARGUMENT, "more than memory"},
+                     {crooked, SIZE_MAX, LS_STATUS_ARGUMENT, "more than fit in memory"},
                      {CROOKED(const void *), 3, LS_STATUS_POINTER, "not aligned"}};
         for (size_t i = 0; i < (column.element == LS_ELEMENT_U8 ? 2 : 3); i++) {
             rollouts = batch();
@@ -255,9 +255,9 @@ static void results(const ls_device *device, const ls_recipe *recipe, const ls_c
     FINE(ls_totals_of(output, &totals));
     REFUSED(ls_totals_loss(NULL, &loss), POINTER, "totals", -1, "null");
     REFUSED(ls_totals_loss(totals, NULL), POINTER, "out", -1, "null");
-    REFUSED(ls_totals_loss(totals, &loss), ABSENT, "loss", -1, "run without it");
+    REFUSED(ls_totals_loss(totals, &loss), ABSENT, "loss", -1, "computed without it");
     REFUSED(ls_totals_metrics(NULL, numbers, 64), POINTER, "totals", -1, "null");
-    REFUSED(ls_totals_metrics(totals, numbers, 64), ABSENT, "metrics", -1, "run without it");
+    REFUSED(ls_totals_metrics(totals, numbers, 64), ABSENT, "metrics", -1, "computed without it");
     REFUSED(ls_totals_counts(NULL, counts), POINTER, "totals", -1, "null");
     REFUSED(ls_totals_counts(totals, NULL), POINTER, "out", -1, "null");
     REFUSED(ls_totals_merge(NULL, totals), POINTER, "totals", -1, "null");

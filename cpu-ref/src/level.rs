@@ -27,7 +27,7 @@ pub struct Unavailable {
 
 impl fmt::Display for Unavailable {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "this machine has no {}: it has ", self.level)?;
+        write!(f, "this machine does not support {}: it supports ", self.level)?;
         for (i, level) in SimdLevel::available().into_iter().enumerate() {
             write!(f, "{}{level}", if i == 0 { "" } else { ", " })?;
         }

@@ -122,13 +122,13 @@ impl<T: Plain, D: Driver> Buffer<T, D> {
 
     /// Copies `values` in stream order, and waits for the copy. Panics if the lengths differ.
     pub fn write(&mut self, stream: &Stream<D>, values: &[T]) -> Result<(), Error> {
-        assert_eq!(values.len(), self.len, "the lengths of a copy's two sides");
+        assert_eq!(values.len(), self.len, "source and destination of a copy have different lengths");
         self.copy_and_wait(stream, Host::Read(values.as_ptr().cast()))
     }
 
     /// Copies the buffer to `values` in stream order, and waits for the copy. Panics if the lengths differ.
     pub fn read(&self, stream: &Stream<D>, values: &mut [T]) -> Result<(), Error> {
-        assert_eq!(values.len(), self.len, "the lengths of a copy's two sides");
+        assert_eq!(values.len(), self.len, "source and destination of a copy have different lengths");
         self.copy_and_wait(stream, Host::Write(values.as_mut_ptr().cast()))
     }
 
@@ -148,7 +148,7 @@ impl<T: Plain, D: Driver> Buffer<T, D> {
     /// in the order of `stream`.
     #[allow(unsafe_code)]
     pub unsafe fn write_async(&mut self, stream: &Stream<D>, values: &Pinned<T, D>) -> Result<(), Error> {
-        assert_eq!(values.len(), self.len, "the lengths of a copy's two sides");
+        assert_eq!(values.len(), self.len, "source and destination of a copy have different lengths");
         // SAFETY: lengths are equal; the rest is the caller's.
         unsafe { self.copy(stream, self.memory, values.handle(), Direction::Upload) }
     }
@@ -160,7 +160,7 @@ impl<T: Plain, D: Driver> Buffer<T, D> {
     /// in the order of `stream`.
     #[allow(unsafe_code)]
     pub unsafe fn read_async(&self, stream: &Stream<D>, values: &mut Pinned<T, D>) -> Result<(), Error> {
-        assert_eq!(values.len(), self.len, "the lengths of a copy's two sides");
+        assert_eq!(values.len(), self.len, "source and destination of a copy have different lengths");
         // SAFETY: lengths are equal; the rest is the caller's.
         unsafe { self.copy(stream, values.handle(), self.memory, Direction::Download) }
     }
@@ -168,7 +168,7 @@ impl<T: Plain, D: Driver> Buffer<T, D> {
     /// Copies from another buffer in stream order, and waits for the copy. Panics if the lengths differ.
     #[allow(unsafe_code)]
     pub fn write_from(&mut self, stream: &Stream<D>, other: &Buffer<T, D>) -> Result<(), Error> {
-        assert_eq!(other.len, self.len, "the lengths of a copy's two sides");
+        assert_eq!(other.len, self.len, "source and destination of a copy have different lengths");
         stream.must_be_of(&other.context)?;
         // SAFETY: both are buffers of this length, and freeing one waits for pending work.
         unsafe { self.copy(stream, self.memory, other.memory, Direction::Device)? };

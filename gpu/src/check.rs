@@ -132,6 +132,6 @@ fn enough(scratch: &Out<'_, u32>, elements: usize) -> Result<(), Error> {
     if got >= expected {
         return Ok(());
     }
-    let because = "one for each 4096 elements: lockstep_core::check::rows";
+    let because = "one per 4096 elements: lockstep_core::check::rows";
     Err(lockstep_core::Error::Length { argument: "scratch", expected, because, got }.into())
 }

@@ -82,8 +82,8 @@ impl fmt::Display for Owner {
             Owner::Device { ordinal, context: Some(context) } => {
                 write!(f, "memory of device {ordinal}, context {:#x}", context.0.addr())
             }
-            Owner::Shared => f.write_str("memory that every device reaches"),
-            Owner::Unknown(fault) => write!(f, "memory that the driver does not know: {fault}"),
+            Owner::Shared => f.write_str("memory that every device can access"),
+            Owner::Unknown(fault) => write!(f, "memory unknown to the driver: {fault}"),
         }
     }
 }

@@ -146,7 +146,7 @@ pub enum Error {
         because: String,
     },
     /// Out of memory. The device remains usable.
-    #[error("out of memory: {bytes} bytes asked for, {free} of {total} free: {fault}")]
+    #[error("out of memory: {bytes} bytes requested, {free} of {total} free: {fault}")]
     OutOfMemory {
         /// Bytes requested.
         bytes: usize,
@@ -167,13 +167,13 @@ pub enum Error {
     },
     /// The device's context is lost, usually because of a bad address in an earlier kernel. The device is
     /// unusable for the rest of the process; every later call returns this error at once.
-    #[error("the context is lost, and nothing on this device works any more in this process: {fault}")]
+    #[error("the context is lost, and this process can no longer use the device: {fault}")]
     Sticky {
         /// The driver's fault.
         fault: Fault,
     },
     /// A pointer that this device cannot use. Nothing was launched.
-    #[error("array {argument} of `{op}` at {address:#x} is no memory of this device: {owner}")]
+    #[error("array {argument} of `{op}` at {address:#x} is not memory of this device: {owner}")]
     ForeignPointer {
         /// The op.
         op: &'static str,

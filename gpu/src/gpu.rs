@@ -158,7 +158,7 @@ impl<D: Driver> Context<D> {
         let (Some(place), Some(name)) = (self.entries[op].get(entry), OPS[op].all_entries().nth(entry))
         else {
             let entry = format!("{} (variant {entry})", OPS[op].name);
-            return Err(missing(&entry, "core's table of ops lacks it".to_owned()));
+            return Err(missing(&entry, "it is not in core's table of ops".to_owned()));
         };
         if let Some(entry) = place.get() {
             return Ok(*entry);

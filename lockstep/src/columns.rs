@@ -1,7 +1,7 @@
 //! The columns of a batch of rollouts: the single list from which [`Rollouts`](crate::Rollouts), the
 //! safetensors reader and writer, and docs/columns.md are made.
 
-/// Calls `$with!` with the columns, as lines `name: type, Shape, "meaning and unit", "who has it";`.
+/// Calls `$with!` with the columns, as lines `name: type, Shape, "meaning and unit", "source";`.
 #[macro_export]
 // For rustfmt alone, which would move the second lines of strings: a `rustfmt::skip` that the compiler sees
 // hides the macro from imports in this crate.
@@ -15,24 +15,24 @@ macro_rules! for_each_column {
                 "group g holds sequences `cu_groups[g]..cu_groups[g+1]`: the responses to one prompt",
                 "batch";
             loss_mask: u8, Tokens,
-                "0: the token takes no part (prompt, tool output, padding); absent: all do", "batch";
+                "0: the token is masked out (prompt, tool output, padding); absent: none is", "batch";
             tokens: u32, Tokens, "token ids", "tokenizer";
             logp: f32, Tokens, "log-probability under the policy that is trained, in nats",
                 "trainer, every update";
             logp_old: f32, Tokens, "log-probability under the same policy when the update began",
-                "trainer, once a batch";
+                "trainer, once per batch";
             logp_rollout: f32, Tokens, "log-probability that the engine reported when it sampled",
                 "inference engine";
             logp_ref: f32, Tokens, "log-probability under the frozen reference", "reference model";
             logp_latest: f32, Tokens,
-                "log-probability under the newest policy, where logp_old is an older one that made the data \
-                 (ReMix)", "trainer";
+                "log-probability under the newest policy, where logp_old is an older one that sampled the \
+                 data (ReMix)", "trainer";
             logp_previous: f32, Tokens,
                 "log-probability under the policy before the last update (ReMix's convex KL)", "trainer";
             divergence: f32, Tokens,
                 "divergence of the policy from logp_old's at the token, over the top k of the vocabulary, at \
                  least 0 (DPPO)", "trainer, from the logits";
-            log_ratio: f32, Tokens, "log-ratio made elsewhere, for ratio.level given", "caller";
+            log_ratio: f32, Tokens, "log-ratio computed elsewhere, for ratio.level given", "caller";
             entropy: f32, Tokens, "entropy of the policy's distribution at the token, in nats",
                 "trainer, from the logits";
             sum_p_squared: f32, Tokens, "sum over the vocabulary of squared probabilities",
@@ -48,26 +48,26 @@ macro_rules! for_each_column {
                 "baseline of each prompt: the greedy response's reward (ReMax), a prior (V0.5), a tracked \
                  value (MSSR)", "caller";
             baseline_weights: f32, Sequences,
-                "weight of each response in its group's baseline (VCPO): ops::vcpo_weights makes them",
+                "weight of each response in its group's baseline (VCPO), from ops::vcpo_weights",
                 "trainer";
             outcome_weights: f32, Sequences,
                 "weight of each response in the values of its prefix tree (TEMPO); absent: 1", "caller";
             flawed: u8, Sequences, "not 0: the answer is right, its reasoning flawed (FAPO)", "judge";
             reference: u32, Groups,
                 "position in its group of the response that the others were compared with (BRPO)", "judge";
-            answer_class: u32, Sequences, "class of the answer: ops::reward::majority makes them (EVOL-RL)",
+            answer_class: u32, Sequences, "class of the answer, from ops::reward::majority (EVOL-RL)",
                 "caller";
             similarity: f32, Pairs,
-                "similarity of every two responses of a group, row by row, group after group (EVOL-RL)",
+                "similarity of each pair of responses of a group, row by row, group after group (EVOL-RL)",
                 "embedding model";
             roles: u32, Sequences, "role that played the response (SPIRAL)", "environment";
             role_values: f64, Roles,
                 "moving average of each role's reward, as the last batch left it; absent: 0, as before the \
                  first", "state";
             values: f32, Tokens, "value of each token by the critic that is trained", "critic, every update";
-            values_old: f32, Tokens, "value of each token when the update began", "critic, once a batch";
-            terminated: u8, Sequences, "not 0: the response came to its own end", "environment";
-            truncated: u8, Sequences, "not 0: the response was cut and would have gone on", "environment";
+            values_old: f32, Tokens, "value of each token when the update began", "critic, once per batch";
+            terminated: u8, Sequences, "not 0: the response ended on its own", "environment";
+            truncated: u8, Sequences, "not 0: the response was cut off before its end", "environment";
             bootstrap: f32, Sequences, "value of what would follow a truncated response", "critic";
             cu_turns: u32, TurnOffsets,
                 "turn k holds tokens `cu_turns[k]..cu_turns[k+1]`; each sequence starts a turn (MARS)",
@@ -83,7 +83,7 @@ macro_rules! for_each_column {
             counts: u64, Three,
                 "live tokens, sequences with a live token and sequences of the whole batch, where this is a \
                  part of it; absent: of this batch", "trainer";
-            seed: u64, One, "seed of what is chosen at random: another one for every call", "caller";
+            seed: u64, One, "random seed: a different one for every call", "caller";
             step: u64, One, "number of the training step, from 0", "trainer";
             difficulty: f32, Sequences, "how hard the response's prompt is, 0 to 1 (ROLL's weights)",
                 "data set";
@@ -326,8 +326,7 @@ impl Columns {
 
 /// Formats the list as the Markdown table of docs/columns.md.
 pub fn markdown() -> String {
-    let mut out =
-        String::from("| column | type | shape | what it is | who has it |\n|---|---|---|---|---|\n");
+    let mut out = String::from("| column | type | shape | what it is | source |\n|---|---|---|---|---|\n");
     for column in Column::ALL {
         let (name, element, shape) = (column.name(), column.element().name(), column.shape().name());
         out += &format!("| `{name}` | {element} | {shape} | {} | {} |\n", column.meaning(), column.from());

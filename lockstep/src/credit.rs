@@ -150,7 +150,7 @@ impl Credit {
 
     /// The returns for the value loss. Errors if the estimator made none.
     pub(crate) fn needed_returns(&self) -> Result<&[f32], Error> {
-        let expected = "needed by [value]: the estimator makes none, so put your own into the credit";
+        let expected = "needed by [value]: this estimator computes none, so set your own in the credit";
         match self.returns.is_empty() {
             true => Err(Argument::Combination { argument: "credit.returns", expected }.into()),
             false => Ok(&self.returns),

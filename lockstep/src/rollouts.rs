@@ -165,7 +165,7 @@ impl<'a> Rollouts<'a> {
     ///
     /// Errors: offsets that are missing or invalid; a mask of the wrong length.
     pub fn batch(&self) -> Result<Batch<'a>, Error> {
-        let missing = |argument| Argument::Combination { argument, expected: "needed: every batch has it" };
+        let missing = |argument| Argument::Combination { argument, expected: "needed in every batch" };
         let cu_seqlens = self.cu_seqlens.ok_or_else(|| missing("cu_seqlens"))?;
         let cu_groups = self.cu_groups.ok_or_else(|| missing("cu_groups"))?;
         Batch::with_empty_rows(cu_seqlens, cu_groups, self.loss_mask)
@@ -220,11 +220,11 @@ impl<'a> Rollouts<'a> {
             ),
             Shape::Pairs => {
                 let pairs = |group: usize| batch.cu_groups().span(group).len().pow(2);
-                ((0..batch.groups()).map(pairs).sum(), "one for every two responses of a group")
+                ((0..batch.groups()).map(pairs).sum(), "n² per group of n responses")
             }
             Shape::Turns => (rows(self.cu_turns)?, "one per turn of `cu_turns`"),
             Shape::Steps => (rows(self.cu_step_tokens)?, "one per step of `cu_step_tokens`"),
-            Shape::StepsOfSequences => (batch.sequences() + 1, "one more than sequences of `cu_seqlens`"),
+            Shape::StepsOfSequences => (batch.sequences() + 1, "one per sequence of `cu_seqlens`, plus one"),
             Shape::One => (1, "a single number"),
             Shape::Three => (3, "live tokens, non-empty sequences, sequences"),
             Shape::SequenceOffsets

@@ -43,7 +43,7 @@ impl FromStr for Backend {
         let found = Backend::ALL.into_iter().find(|backend| backend.name() == name);
         found.ok_or_else(|| Error::NoSuchDevice {
             asked: name.into(),
-            because: "known are cpu, cuda, rocm".into(),
+            because: "expected cpu, cuda or rocm".into(),
         })
     }
 }

@@ -52,7 +52,10 @@ impl Device {
             (Backend::Cpu, Some(level)) => {
                 let found = SimdLevel::ALL.into_iter().find(|known| known.name() == level);
                 let names = SimdLevel::ALL.map(SimdLevel::name).join(", ");
-                Device::cpu_with(Some(found.ok_or_else(|| unknown(format!("levels are {names}")))?), None)
+                Device::cpu_with(
+                    Some(found.ok_or_else(|| unknown(format!("expected one of the levels {names}")))?),
+                    None,
+                )
             }
             (gpu, which) => {
                 let number = which.unwrap_or("0").parse();
@@ -245,7 +248,7 @@ pub fn devices() -> Vec<ListedDevice> {
                 "CPU level {level}{}",
                 if level == SimdLevel::best() { ", the default" } else { "" }
             )),
-            false => Err(format!("this machine has no {level}")),
+            false => Err(format!("this machine does not support {level}")),
         };
         entries.push(ListedDevice { backend: Backend::Cpu, name: format!("cpu:{level}"), found });
     }

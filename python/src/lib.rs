@@ -93,7 +93,11 @@ impl PyRecipe {
             "advantages" => Calls::Advantages,
             "loss" => Calls::Loss,
             "both" => Calls::Both,
-            _ => return Err(PyValueError::new_err(format!("calls is {calls:?}"))),
+            _ => {
+                return Err(PyValueError::new_err(format!(
+                    "calls is {calls:?}: expected advantages, loss or both"
+                )));
+            }
         };
         let [tokens, sequences, groups] = size;
         let outputs = Outputs { loss: true, metrics, token_loss };

@@ -69,7 +69,7 @@ macro_rules! merging {
             fn from_limbs(limbs: Cow<'_, [u8]>, maxima: [f64; 2]) -> PyResult<Self> {
                 let (limbs, rest) = limbs.as_chunks();
                 if !rest.is_empty() {
-                    let says = "`limbs` are no integers of 64 bits: their bytes are no multiple of 8";
+                    let says = "`limbs` are not 64-bit integers: expected a multiple of 8 bytes";
                     return Err(PyValueError::new_err(says));
                 }
                 let limbs: Vec<i64> = limbs.iter().map(|limb| i64::from_ne_bytes(*limb)).collect();
@@ -183,7 +183,7 @@ merging! {
                 })
             })?;
             if whitened.len() != out.1 {
-                let says = format!("`out` has {} places for {} values", out.1, whitened.len());
+                let says = format!("`out` has {} entries: expected {}, one per value", out.1, whitened.len());
                 return Err(PyValueError::new_err(says));
             }
             // SAFETY: as for `view`; `out` is a separate array of the same length.

@@ -41,7 +41,7 @@ def test_a_recipe_is_a_name_toml_or_a_mapping():
         (dict(logp=LOGP[:3]), "expected 4", "logp", None),
         (dict(logp=LOGP.astype(np.int32)), "has type int32", "logp", None),
         (dict(logp=-LOGP), r"logp`\[0\] is 0.5", "logp", 0),
-        (dict(log_p=LOGP), "is no column", "log_p", None),
+        (dict(log_p=LOGP), "is not a column", "log_p", None),
         (dict(loss_mask=np.ones((2, 2), bool)), "is for packed columns", "cu_seqlens", None),
     ],
 )

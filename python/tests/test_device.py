@@ -224,7 +224,7 @@ def test_a_gradient_on_a_device_can_replace_its_logits(case, device):
         got = np.empty_like(want)
         device.driver.download(got, there["logits"])
         assert want.any() and got.tobytes() == want.tobytes()
-        with pytest.raises(lockstep.Error, match="memory of its own on a CPU"):
+        with pytest.raises(lockstep.Error, match="memory separate from `logits` on a CPU"):
             run("cpu", here, here["logits"])
         coef = read["coef"].copy()
         coef[7] = np.inf

@@ -135,7 +135,7 @@ def test_a_second_derivative_is_an_error(scaled, message):
 
 def test_what_is_wrong_is_named():
     scores, ids = scores_and_ids()
-    for bad, message in [(16, r"`trace`\[2\] is 16: expected an expert"), (int(ids[0, 1]), "as entry 1 is")]:
+    for bad, message in [(16, r"`trace`\[2\] is 16: expected an expert"), (int(ids[0, 1]), "the same as entry 1")]:
         wrong = ids.clone()
         wrong[0, 2] = bad
         with pytest.raises(lockstep.Error, match=message) as refused:

@@ -125,7 +125,7 @@ def test_without_metrics_the_gradient_is_the_same_and_metrics_are_refused():
     ]
     assert torch.equal(outs[0].loss, outs[1].loss) and torch.equal(outs[0].coef, outs[1].coef)
     assert lockstep.torch.metrics(outs[0].stats)["ratio_mean"] > 0
-    with pytest.raises(lockstep.Error, match="no metrics"):
+    with pytest.raises(lockstep.Error, match="without metrics"):
         lockstep.torch.metrics(outs[1].stats)
 
 

@@ -139,7 +139,7 @@ def test_a_recipe_of_a_file(tmp_path, monkeypatch):
     run = core_algos.get_policy_loss_fn("lockstep:file")
     arguments = (old, new, advantages, mask, "token-mean", config())
     monkeypatch.delenv("LOCKSTEP_RECIPE", raising=False)
-    with pytest.raises(lockstep.Error, match="set the environment variable LOCKSTEP_RECIPE"):
+    with pytest.raises(lockstep.Error, match="LOCKSTEP_RECIPE is not set"):
         run(*arguments)
     path = tmp_path / "own.toml"
     monkeypatch.setenv("LOCKSTEP_RECIPE", str(path))

@@ -32,7 +32,7 @@ pub fn subset(rewards: &[f64], order: &mut [u32], chosen: &mut [u32]) -> Result<
     require::each("rewards", rewards, "a finite number", f64::is_finite)?;
     let (n, places) = (rewards.len(), chosen.len());
     let fits = places > 0 && places.is_multiple_of(2) && places <= n;
-    require::scalar("chosen", fits, "an even number of places, at most one per rollout", places as f64)?;
+    require::scalar("chosen", fits, "a positive even length, at most one entry per rollout", places as f64)?;
     sorting::by_key(rewards, order)?;
     let half = places / 2;
     let (best, worst) = chosen.split_at_mut(half);

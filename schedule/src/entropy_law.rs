@@ -62,7 +62,7 @@ impl EntropyLaw {
             xx += (x - mx) * (x - mx);
             rr += (r - mr) * (r - mr);
         }
-        require::scalar("entropy", xx > 0.0, "values that differ", entropy[0])?;
+        require::scalar("entropy", xx > 0.0, "at least two distinct values", entropy[0])?;
         let a = -xr / xx;
         let r_squared = (rr > 0.0).then(|| xr * xr / (xx * rr));
         Ok(EntropyLaw { a, b: mr + a * mx, r_squared })

@@ -113,7 +113,7 @@ pub fn filtrate(rule: Filtration, rewards: &[f32], weights: &mut [f64]) -> Resul
         *slot = if reward.is_nan() { 0.0 } else { weight(i, reward) };
         sum += *slot;
         if !sum.is_finite() {
-            let hint = "a power of the rewards is too large: choose a smaller one";
+            let hint = "a power of the rewards is too large: choose a smaller power";
             return Err(Error::NotFinite { result: "weights", index: i, hint });
         }
     }

@@ -83,11 +83,11 @@ impl Bins<'_> {
         if edges.is_empty() {
             return Ok(());
         }
-        require::length("edges", self.count as usize - 1, "one fewer than bins", edges.len())?;
+        require::length("edges", self.count as usize - 1, "one per bin, minus one", edges.len())?;
         let holds = |i: usize| 0.0 < edges[i] && edges[i] < 1.0 && (i == 0 || edges[i - 1] < edges[i]);
         match (0..edges.len()).find(|i| !holds(*i)) {
             None => Ok(()),
-            Some(i) => Err(require::value("edges", Some(i), "ascending, inside of 0 to 1", edges[i])),
+            Some(i) => Err(require::value("edges", Some(i), "ascending, strictly between 0 and 1", edges[i])),
         }
     }
 

@@ -119,7 +119,7 @@ pub fn means(sums: &[Option<f64>], steps: &[u32], out: &mut [Option<f64>]) -> Re
     require::length("steps", sums.len(), "one per bin", steps.len())?;
     require::length("out", sums.len(), "one per bin", out.len())?;
     if let Some(i) = (0..sums.len()).find(|i| sums[*i].is_some() && steps[*i] == 0) {
-        return Err(require::value("steps", Some(i), "at least 1 where there is a sum", 0.0));
+        return Err(require::value("steps", Some(i), "at least 1 for a bin with a sum", 0.0));
     }
     for ((out, sum), n) in out.iter_mut().zip(sums).zip(steps) {
         *out = sum.map(|sum| sum / f64::from(*n));
@@ -147,7 +147,7 @@ impl PromptGdro {
         require::scalar(
             "rate",
             (0.0..=600.0).contains(&reach),
-            "at least 0, and at most 600 times the bound",
+            "0 to 600 when multiplied by the bound",
             self.rate,
         )
     }

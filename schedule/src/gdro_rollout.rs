@@ -134,7 +134,12 @@ impl RolloutGdro<'_> {
     fn sums(&self, count: &[u32]) -> Result<usize, Error> {
         self.check()?;
         let largest: u128 = count.iter().map(|n| u128::from(*n) * u128::from(self.most)).sum();
-        require::scalar("count", largest <= 1 << 24, "at most 2^24 rollouts at `most` each", largest as f64)?;
+        require::scalar(
+            "count",
+            largest <= 1 << 24,
+            "at most 2^24 rollouts with `most` per prompt",
+            largest as f64,
+        )?;
         Ok(largest as usize + 1)
     }
 
@@ -144,7 +149,7 @@ impl RolloutGdro<'_> {
         self.check()?;
         require::length("scores", self.arms(), "one per arm", scores.len())?;
         require::length("out", self.arms(), "one per arm", out.len())?;
-        require::each("scores", scores, "a finite number, also times the rate", |s| {
+        require::each("scores", scores, "a number that stays finite when multiplied by the rate", |s| {
             (self.rate * s).is_finite()
         })?;
         self.fill(scores, out);
@@ -179,7 +184,7 @@ impl RolloutGdro<'_> {
         require::length("chosen", bins, "one per bin", chosen.len())?;
         require::room("values", need.values, values.len())?;
         require::room("arms", need.arms, arms.len())?;
-        require::each("scores", scores, "a finite number, also times the rate", |s| {
+        require::each("scores", scores, "a number that stays finite when multiplied by the rate", |s| {
             (self.rate * s).is_finite()
         })?;
         let (log_p, rows) = values.split_at_mut(k);

@@ -78,7 +78,7 @@ impl AdaptiveKl {
         }
         let share = n_steps as f64 / self.horizon;
         if share * ERROR_BOUND >= 1.0 {
-            let (argument, expected) = ("n_steps", "fewer than five horizons");
+            let (argument, expected) = ("n_steps", "fewer than 5 times the horizon");
             return Err(Error::Value { argument, index: None, expected, got: n_steps as f64 });
         }
         let error = current / self.target - 1.0;

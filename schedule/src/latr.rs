@@ -82,7 +82,12 @@ impl Latr {
         require::some("probabilities", "at least one candidate", probabilities.len())?;
         require::each("probabilities", probabilities, "0 to 1", |p| (0.0..=1.0).contains(&p))?;
         if let Some(i) = (1..probabilities.len()).find(|i| probabilities[*i] > probabilities[*i - 1]) {
-            return Err(require::value("probabilities", Some(i), "descending order", probabilities[i]));
+            return Err(require::value(
+                "probabilities",
+                Some(i),
+                "at most the entry before it",
+                probabilities[i],
+            ));
         }
         let first = probabilities[0];
         let goes_on = |p: &&f64| **p > self.probability && first - **p < self.gap;
@@ -107,7 +112,7 @@ impl Latr {
         row: &mut [u32],
     ) -> Result<bool, Error> {
         self.check()?;
-        require::length("branch", parent.len(), "as many as of the parent", branch.len())?;
+        require::length("branch", parent.len(), "the length of `parent`", branch.len())?;
         require::room("row", overlap::scratch(parent.len()), row.len())?;
         let ends = |tokens: &[u32]| end_of_sequence.is_some_and(|end| tokens.contains(&end));
         if branch.is_empty() || ends(branch) || ends(parent) {

@@ -43,7 +43,7 @@ pub fn admits(mean_reward: f64) -> bool {
 
 /// Checks that `count` groups can be drawn. Errors: the buffer has fewer.
 pub fn check(buffer: &Fifo, count: usize) -> Result<(), Error> {
-    let (expected, because) = (buffer.len() as usize, "at most the stored groups");
+    let (expected, because) = (buffer.len() as usize, "at most one per stored group");
     if count <= expected {
         return Ok(());
     }

@@ -44,7 +44,7 @@ pub(super) fn room(argument: &'static str, expected: usize, got: usize) -> Resul
     if got >= expected {
         return Ok(());
     }
-    Err(Error::Length { argument, expected, because: "at least: scratch of the documented length", got })
+    Err(Error::Length { argument, expected, because: "the minimum length of this scratch", got })
 }
 
 pub(super) fn some(argument: &'static str, expected: &'static str, got: usize) -> Result<(), Error> {

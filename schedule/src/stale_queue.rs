@@ -68,7 +68,7 @@ impl StaleQueue {
         require::length("chosen", batch, "one per group of a batch", chosen.len())?;
         let wrong = |i: &usize| begun[*i] > version || *i > 0 && begun[*i] < begun[*i - 1];
         if let Some(i) = (0..begun.len()).find(wrong) {
-            let expected = "at most the current version, and at least the one before";
+            let expected = "at most the current version, and at least the entry before it";
             return Err(require::value("begun", Some(i), expected, begun[i] as f64));
         }
         let (mut taken, mut left) = (0, 0);

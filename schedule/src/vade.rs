@@ -142,7 +142,12 @@ impl Vade {
                 return Err(require::value("visited", Some(i), "the id of a prompt", visited[i].into()));
             }
             if correct[i] > rollouts[i] {
-                return Err(require::value("correct", Some(i), "at most the rollouts", correct[i].into()));
+                return Err(require::value(
+                    "correct",
+                    Some(i),
+                    "at most the number of rollouts",
+                    correct[i].into(),
+                ));
             }
         }
         for posterior in posteriors.iter_mut() {

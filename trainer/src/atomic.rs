@@ -40,7 +40,7 @@ pub fn check(path: &Path) -> Result<()> {
     let kind = found.file_type();
     ensure!(
         kind.is_file(),
-        "cannot write {}: {} is there: expected a regular file or nothing",
+        "cannot write {}: it is {}: expected a regular file or no file",
         path.display(),
         name(kind)
     );
@@ -97,7 +97,7 @@ mod tests {
         assert_eq!(fs::read(folder.path().join("a")).unwrap(), b"2");
         // A folder cannot be replaced by a file.
         fs::create_dir_all(folder.path().join("b/c")).unwrap();
-        assert!(write(&folder.path().join("b"), b"3").unwrap_err().to_string().contains("a folder is there"));
+        assert!(write(&folder.path().join("b"), b"3").unwrap_err().to_string().contains("it is a folder"));
         fs::write(folder.path().join(".unfinished-x"), b"half").unwrap();
         clear_unfinished(folder.path()).unwrap();
         let mut names: Vec<_> =

@@ -210,10 +210,13 @@ impl Config {
             width % heads == 0,
             "--width is {width}: expected a multiple of {heads}, the number of heads"
         );
-        ensure!(experts >= top_k, "--experts is {experts}: each token goes to {top_k} (--top-k)");
+        ensure!(
+            experts >= top_k,
+            "--experts is {experts}: expected at least {top_k}, the experts of each token (--top-k)"
+        );
         if let Some(Routing { mode, balance }) = &self.routing {
             let mode = mode.name();
-            ensure!(experts > 1, "--routing {mode} with --experts 1: expected experts to choose among");
+            ensure!(experts > 1, "--routing {mode} with --experts 1: expected at least 2 experts");
             ensure!(
                 balance.is_finite() && *balance >= 0.0,
                 "--balance is {balance}: expected a finite number of at least 0"
@@ -246,12 +249,12 @@ impl Config {
         }
         ensure!(
             minibatches <= prompts.min(keep),
-            "--minibatches is {minibatches}: more than the {} prompts that are learnt from",
+            "--minibatches is {minibatches}: expected at most {}, the prompts that are trained on",
             prompts.min(keep)
         );
         ensure!(
             prompts * group < 1 << 28,
-            "--prompts {prompts} times --group {group} is too much for one batch"
+            "--prompts {prompts} times --group {group}: expected fewer than 2^28 responses in a batch"
         );
         ensure!(self.rl.steps < 1 << 28, "--steps is {}: expected less than 2^28", self.rl.steps);
         ensure!(
@@ -283,8 +286,8 @@ impl Config {
             );
             ensure!(
                 self.asynchronous.is_none(),
-                "--async with --pool: the engine begins groups before the outcomes are there that the choice \
-                 from a pool reads"
+                "--async with --pool: the engine starts groups before the outcomes that select from the pool \
+                 are known"
             );
         }
         self.sampling.check(self)?;

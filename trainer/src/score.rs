@@ -43,7 +43,7 @@ pub fn score(args: &ScoreArgs) -> Result<(String, Vec<String>)> {
     let mut warnings = Vec::new();
     if !extra.is_empty() {
         warnings.push(format!(
-            "{} has tensors that are no columns: {}",
+            "{} has tensors that are not columns: {}",
             args.rollouts.display(),
             extra.join(", ")
         ));

@@ -19,7 +19,7 @@ pub struct Tensors<'a> {
 impl<'a> Tensors<'a> {
     /// Parses the bytes of a file.
     pub fn parse(bytes: &'a [u8]) -> Result<Self> {
-        let wrong = || format!("not a whole safetensors file ({} bytes)", bytes.len());
+        let wrong = || format!("not a complete safetensors file ({} bytes)", bytes.len());
         let tensors = SafeTensors::deserialize(bytes).with_context(wrong)?;
         let (_, header) = SafeTensors::read_metadata(bytes).with_context(wrong)?;
         let note = header.metadata().as_ref().and_then(|m| m.get(METADATA).cloned());

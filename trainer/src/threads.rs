@@ -14,7 +14,7 @@ pub fn quiet_candle() -> Result<()> {
     if std::env::var_os(VARIABLES[0]).is_some() {
         return Ok(());
     }
-    let program = std::env::current_exe().context("cannot find this program's own file")?;
+    let program = std::env::current_exe().context("cannot find this program's executable")?;
     let mut command = std::process::Command::new(program);
     command.args(std::env::args_os().skip(1)).envs(VARIABLES.map(|v| (v, "1")));
     replace_process(command)
@@ -23,12 +23,12 @@ pub fn quiet_candle() -> Result<()> {
 #[cfg(unix)]
 fn replace_process(mut command: std::process::Command) -> Result<()> {
     use std::os::unix::process::CommandExt;
-    Err(command.exec()).context("cannot start again with candle's threads off")
+    Err(command.exec()).context("cannot restart with candle's threads off")
 }
 
 #[cfg(not(unix))]
 fn replace_process(mut command: std::process::Command) -> Result<()> {
-    let status = command.status().context("cannot start again with candle's threads off")?;
+    let status = command.status().context("cannot restart with candle's threads off")?;
     std::process::exit(status.code().unwrap_or(1))
 }
 

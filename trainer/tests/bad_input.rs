@@ -67,7 +67,7 @@ fn train_refuses() {
         ),
         (
             &["train", "--task", "calculator:1", "--recipe", "ui_s1"],
-            &["ui_s1", "nothing judges the working of a response to this task"],
+            &["ui_s1", "this task judges only the answer of a response"],
         ),
         (
             &["train", "--task", "calculator:1", "--measure-blame"],
@@ -79,11 +79,11 @@ fn train_refuses() {
         (&["train", "--task", "jsonl:none.jsonl"], &["none.jsonl"]),
         (&["train", "--task", "jsonl:bad.jsonl"], &["bad.jsonl", "line 2", "integer `2`"]),
         (&["train", "--recipe", "grpoo"], &["grpoo"]),
-        (&["train", "--device", "tpu"], &["tpu", "cpu, cuda, rocm"]),
+        (&["train", "--device", "tpu"], &["tpu", "cpu, cuda or rocm"]),
         (&["train", "--device", "cpu:sse9"], &["sse9", "plain, avx2, avx512, neon"]),
         (&["train", "--device", "cuda:one"], &["cuda:one", "number"]),
         (&["train", "--device", "cuda:4096"], &["CUDA"]),
-        (&["verify", "--backend", "cpu,tpu"], &["tpu", "cpu, cuda, rocm"]),
+        (&["verify", "--backend", "cpu,tpu"], &["tpu", "cpu, cuda or rocm"]),
         (&["verify", "--streams", "1000"], &["--streams", "1000", "256"]),
         (&["train", "--recipe", "none.toml"], &["none.toml"]),
         (&["train", "--recipe", "bad.toml"], &["bad.toml", "clip_ratio_lo"]),
@@ -124,12 +124,12 @@ fn train_refuses() {
             &["--precision", "--rollout-precision"],
         ),
         (&["train", "--warm-target", "1e40"], &["--warm-target"]),
-        (&["train", "--experts", "4", "--top-k", "5"], &["--experts is 4", "goes to 5 (--top-k)"]),
+        (&["train", "--experts", "4", "--top-k", "5"], &["--experts is 4", "expected at least 5"]),
         (&["train", "--top-k", "0"], &["--top-k is 0"]),
         (&["train", "--routing", "r4"], &["'r4'", "none, r2, r3"]),
         (
             &["train", "--routing", "r3", "--experts", "1", "--top-k", "1"],
-            &["--routing r3 with --experts 1", "experts to choose among"],
+            &["--routing r3 with --experts 1", "at least 2 experts"],
         ),
         (&["train", "--balance", "0.1"], &["--balance is 0.1", "no --routing"]),
         (&["train", "--balance", "inf", "--routing", "none"], &["--balance is inf"]),
@@ -276,11 +276,11 @@ fn score_refuses() {
         assert_eq!(names(at), before, "{file} left something behind");
     };
     refuse("none", "grpo", "out", "none");
-    refuse("cut", "grpo", "out", "cut: rollouts file: not a whole safetensors file");
-    refuse("text", "grpo", "out", "text: rollouts file: not a whole safetensors file");
+    refuse("cut", "grpo", "out", "cut: rollouts file: not a complete safetensors file");
+    refuse("text", "grpo", "out", "text: rollouts file: not a complete safetensors file");
     refuse("good", "grpoo", "out", "grpoo");
     refuse("good", "grpo", "none/out", "none/out");
-    refuse("good", "grpo", "/dev/null", "a device is there");
+    refuse("good", "grpo", "/dev/null", "it is a device");
     refuse("good", "minirl", "out", "missing columns: logp_rollout (for gate)");
     for (name, _, expected) in cases {
         refuse(name, "grpo", "out", expected);
@@ -291,7 +291,7 @@ fn score_refuses() {
     tensors.push(("logprob".into(), TensorView::new(Dtype::F32, vec![1], &[0; 4]).unwrap()));
     fs::write(at.join("extra"), safetensors::serialize(tensors, None).unwrap()).unwrap();
     let message = refused(at, &["score", "extra", "--recipe", "grpo", "-o", "out"]);
-    assert!(message.contains("`logprob` is no column: known are cu_seqlens"), "{message}");
+    assert!(message.contains("`logprob` is not a column: expected one of cu_seqlens"), "{message}");
     let strict = ["score", "extra", "--recipe", "psr", "--allow-extra", "--strict", "-o", "out"];
     let more = RolloutsBuf { tokens: Some(vec![1; 4]), ..rollouts() };
     fs::write(at.join("extra"), more.to_safetensors().unwrap()).unwrap();
@@ -307,17 +307,17 @@ fn what_the_task_cannot_give_is_named() {
     fs::write(at.join("given.toml"), "[ratio]\nlevel = \"given\"\n").unwrap();
     let before = names(at);
     for (recipe, options, expected) in [
-        ("dppo_topk_tv", "", "column `divergence` (for gate): the trainer has the KL over the whole"),
+        ("dppo_topk_tv", "", "column `divergence` (for gate): the trainer has only the KL over the whole"),
         (
             "mars",
             "--task jsonl:any.jsonl",
-            "column `cu_turns` (for advantage.over_time): nothing judges the working",
+            "column `cu_turns` (for advantage.over_time): this task judges only the answer",
         ),
-        ("given.toml", "", "column `log_ratio` (for ratio): only the caller"),
+        ("given.toml", "", "column `log_ratio` (for ratio): only a caller"),
         (
             "fapo",
             "--task jsonl:any.jsonl",
-            "column `flawed` (for reward.shaping): nothing judges the working",
+            "column `flawed` (for reward.shaping): this task judges only the answer",
         ),
         ("rapo_replay", "--routing r3", "duty `replay_successes`: a stored response has no routing"),
     ] {
@@ -339,7 +339,7 @@ fn explain_and_rollouts_refuse() {
         refused(at, &["rollouts", "--like", "dapo", "--sequences", "0", "-o", "out"]).contains("sequences")
     );
     assert!(refused(at, &["rollouts", "--like", "dapo", "--tokens", "3", "-o", "out"]).contains("tokens"));
-    assert!(refused(at, &["rollouts", "--like", "dapo", "-o", "/dev/null"]).contains("a device is there"));
+    assert!(refused(at, &["rollouts", "--like", "dapo", "-o", "/dev/null"]).contains("it is a device"));
     assert!(refused(at, &["list", "--names", "--columns"]).contains("--columns"));
     assert!(names(at).is_empty());
 }

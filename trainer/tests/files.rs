@@ -116,7 +116,7 @@ fn only_regular_files_are_replaced() {
         ]
     };
     for command in outputs("/dev/null") {
-        refuse(&command, Path::new("/dev/null"), "a device is there");
+        refuse(&command, Path::new("/dev/null"), "it is a device");
     }
     assert!(fs::metadata("/dev/null").unwrap().file_type().is_char_device());
     for (number, (kind, make)) in kinds.into_iter().enumerate() {
@@ -124,7 +124,7 @@ fn only_regular_files_are_replaced() {
         fs::create_dir(&place).unwrap();
         fs::write(place.join("kept"), "kept").unwrap();
         make(&place.join("out"));
-        let kind_is = &format!("{kind} is there");
+        let kind_is = &format!("it is {kind}");
         for command in outputs(&format!("place-{number}/out")) {
             refuse(&command, &place.join("out"), kind_is);
         }
@@ -138,7 +138,8 @@ fn only_regular_files_are_replaced() {
             let folder = format!("{name}-{number}");
             fs::create_dir(at.join(&folder)).unwrap();
             make(&at.join(&folder).join(name));
-            refuse(&format!("train {TINY} --out {folder}"), &at.join(&folder).join(name), "is there");
+            let expected = if name != ".lock" { "exists" } else { kind_is };
+            refuse(&format!("train {TINY} --out {folder}"), &at.join(&folder).join(name), expected);
             assert_eq!(names(&at.join(&folder)), [name]);
             for other in run.iter().filter(|other| **other != name) {
                 fs::copy(at.join("run").join(other), at.join(&folder).join(other)).unwrap();

@@ -59,7 +59,7 @@ fn every_name(task: &str, kind: Kind) -> (usize, Vec<&'static str>, Vec<&'static
         let trainer = match trainer(task, name) {
             Err(error) => {
                 let message = format!("{error:#}");
-                let why = suits.as_ref().err().map_or("asks for what this task cannot give", |why| why);
+                let why = suits.as_ref().err().map_or("needs what this task does not provide", |why| why);
                 assert!(message.contains(why) && message.contains(name), "{name}: {message}");
                 assert!(!suits.is_ok_and(|kinds| kinds.contains(&kind)), "{name}: docs/training.md has it");
                 refused.push(*name);

@@ -143,7 +143,7 @@ fn only_what_was_measured_on_three_seeds_is_judged() {
 #[test]
 fn a_run_that_fails_is_reported() {
     for (broken, message) in
-        [("recipe = \"dppo_topk_tv\"", "cannot give"), ("recipe = \"sapo\", rate = 1e30", "finite")]
+        [("recipe = \"dppo_topk_tv\"", "does not provide"), ("recipe = \"sapo\", rate = 1e30", "finite")]
     {
         let root = tempfile::tempdir().unwrap();
         let text = TINY.replace("recipe = \"sapo\", rate = 1e-2", broken);
@@ -171,7 +171,7 @@ fn the_command_line_lists_refuses_and_runs() {
     for (arguments, expected) in [
         ("study S99", "'S99': expected list, all or one of rate, S1"),
         ("study S13", "S13 cannot run yet: it needs a task"),
-        ("study S1 --markdown", "--markdown goes with list"),
+        ("study S1 --markdown", "--markdown needs list"),
         ("study S1 --seeds 0", "0 is not in 1..=1000"),
     ] {
         let output = lockstep(root.path(), arguments);

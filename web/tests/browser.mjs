@@ -190,7 +190,7 @@ await check("a dropped file, and the library's own errors about bad ones", async
     await page.waitForFunction((error) => document.querySelector("#error").textContent === error, error);
     rmSync(bad);
   };
-  await says("dapo", bytes.subarray(0, bytes.length - 3), "not a whole safetensors file");
+  await says("dapo", bytes.subarray(0, bytes.length - 3), "not a complete safetensors file");
   await says("verl_tis_token", bytes, "logp_rollout");
   rmSync(file);
 });

@@ -31,7 +31,7 @@ fn asked() -> Result<Vec<SimdLevel>, String> {
     let known = || SimdLevel::ALL.map(SimdLevel::name).join(", ");
     let level = |name: &String| {
         let found = SimdLevel::ALL.into_iter().find(|level| level.name() == name);
-        found.ok_or_else(|| format!("no level is called '{name}': known are {}", known()))
+        found.ok_or_else(|| format!("no level is called '{name}': expected one of {}", known()))
     };
     names.iter().map(level).collect()
 }

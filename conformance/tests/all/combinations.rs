@@ -367,7 +367,7 @@ fn every_pair_of_choices_is_refused_by_both_keys_or_runs() {
 
 #[test]
 fn the_document_is_the_table() {
-    let mut table = String::from("| this | does not go with | because |\n|---|---|---|\n");
+    let mut table = String::from("| this | cannot be combined with | because |\n|---|---|---|\n");
     refused().for_each(|(left, right, why)| table += &format!("| {left} | {right} | {why} |\n"));
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/combinations.md");
     match std::fs::read_to_string(path) {

@@ -298,7 +298,7 @@ fn saturation_and_its_errors() {
     let nan = rollout_correction(&cpu(), &batch, &old, &[0.0, f32::NAN, 0.0, 0.0], &open).unwrap_err();
     assert_eq!(nan.to_string(), "`logp_rollout`[1] is NaN: expected a log-probability: finite and at most 0");
     let error = Rejections::NONE.with(Statistic::SeqMaxK3, Some(0.1), 2.0, K1Band::Rho).unwrap_err();
-    assert!(error.to_string().contains("upper bound only"), "{error}");
+    assert!(error.to_string().contains("only an upper bound"), "{error}");
     let error = Rejections::NONE.with(Statistic::TokenK1, Some(3.0), 2.0, K1Band::Rho).unwrap_err();
     assert!(error.to_string().contains("`rejection.low` is 3"), "{error}");
 }
@@ -397,7 +397,7 @@ fn recipes_refuse_what_does_not_go_together() {
         toml(&reject.replace("token_k2", "token_k4"))
             .contains("unknown variant `token_k4`, expected one of `token_k1`")
     );
-    assert!(toml(&format!("{reject}low = 0.5\n")).contains("upper bound only"));
+    assert!(toml(&format!("{reject}low = 0.5\n")).contains("only an upper bound"));
     let twice = format!("{reject}[[correction.reject]]\nstatistic = \"token_k2\"\nhigh = 2.0\n");
     assert!(toml(&twice).contains("token_k2 twice"));
     let none = Recipe::named("grpo").unwrap();

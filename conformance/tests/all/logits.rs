@@ -154,11 +154,11 @@ fn what_is_refused() {
     assert!(run(&with(0, f32::INFINITY), &[3, 3], 1.0).starts_with("`logits`[0] is inf"));
     assert!(
         run(&with(23, FORBIDDEN), &[3, 3], 1.0)
-            .contains("`logits`[23] is -inf: expected a finite number: it is the label's")
+            .contains("`logits`[23] is -inf: expected a finite number, because it is the label's logit")
     );
     assert!(
         run(&[FORBIDDEN; 20], &[3, 3], 1.0)
-            .starts_with("`logits`[0] is -inf: expected a row with a finite entry")
+            .starts_with("`logits`[0] is -inf: expected a row with at least one finite entry")
     );
     assert!(run(&z, &[3, 20], 1.0).starts_with("`labels`[1] is 20: expected a token below"));
     assert!(run(&z[..39], &[3, 3], 1.0).starts_with("`logits` has 39 entries: expected 38"));
@@ -172,7 +172,7 @@ fn what_is_refused() {
     let gradient = |coef: &[f32], of_entropy: Option<&[f32]>| {
         logits_gradient(&device(), &rows, &plain, coef, of_entropy).map(|_| ()).unwrap_err().to_string()
     };
-    assert!(gradient(&[1.0, 1.0], Some(&[0.0, 0.0])).contains("ask for moments"));
+    assert!(gradient(&[1.0, 1.0], Some(&[0.0, 0.0])).contains("compute them with moments"));
     assert!(gradient(&[1.0, f32::NAN], None).starts_with("`coef`[1] is NaN"));
     assert!(gradient(&[1.0], None).starts_with("`coef` has 1 entries: expected 2"));
     let beta = otr_exact(&device(), &rows, 1.3, 1.5, None, false).unwrap_err().to_string();

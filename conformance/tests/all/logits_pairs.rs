@@ -121,7 +121,7 @@ fn forbidden_tokens_of_divergences() {
             .starts_with("`logits` is empty")
     );
     let none = TwoRows { logits: &[FORBIDDEN; 2], reference: &[0.0; 2], vocab: 2, loss_mask: None };
-    assert!(refused(&none, BOTH[0], None).contains("a row with a finite entry"));
+    assert!(refused(&none, BOTH[0], None).contains("a row with at least one finite entry"));
 }
 
 #[test]
@@ -236,7 +236,7 @@ fn what_is_refused() {
     assert!(sampled(&[0, 1, 0, 3], 0.0).starts_with("`candidates`[3] is 3: expected a token below"));
     assert!(
         sampled(&[0, 2, 0, 1], 0.0)
-            .starts_with("`candidates`[1] is 2: expected a token that the row does not forbid")
+            .starts_with("`candidates`[1] is 2: expected a token whose logit is not -inf")
     );
     assert!(sampled(&[0, 1, 0], 0.0).starts_with("`candidates` has 3 entries: expected 2"));
     assert!(sampled(&[], 0.0).starts_with("`draws` is 0"));

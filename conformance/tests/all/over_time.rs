@@ -97,7 +97,7 @@ fn both_ways_or_none_is_an_error() {
     );
     assert_eq!(
         error([0, 1], [1, 0], [f32::NAN; 2]),
-        "`bootstrap`[0] is NaN: expected a finite number where truncated"
+        "`bootstrap`[0] is NaN: expected a finite number, because the sequence is truncated"
     );
 }
 
@@ -249,7 +249,7 @@ fn turns_see_their_own_reward_and_what_follows() {
     assert_eq!(spread(&batch, turns.cu_turns, &returns).unwrap(), [0.5, 0.0, -0.5, 0.5, 2.0, 2.0, 2.0]);
     let inside = Turns { cu_turns: &[0, 2, 3, 5, 7], ..turns };
     let error = turn_return(&device, &batch, &inside, 1.0).unwrap_err().to_string();
-    assert_eq!(error, "`cu_seqlens`[1] is 4: expected an offset of `cu_turns` too");
+    assert_eq!(error, "`cu_seqlens`[1] is 4: expected an offset that is also in `cu_turns`");
     let empty = Turns { cu_turns: &[0, 2, 2, 4, 7], ..turns };
     assert!(turn_return(&device, &batch, &empty, 1.0).unwrap_err().to_string().contains("turn 1 no members"));
 }
@@ -356,7 +356,7 @@ fn recipes_over_time() {
         ("bootstrap", Rollouts { bootstrap: None, ..cut }),
     ] {
         let error = named("gae").advantages(&Device::cpu(), &part).unwrap_err().to_string();
-        assert!(error.starts_with(&format!("`{argument}`: ")) && error.contains("come together"), "{error}");
+        assert!(error.starts_with(&format!("`{argument}`: ")) && error.contains("given together"), "{error}");
     }
     // 1/(0.05 L) exceeds 1: the policy's λ is 0, the critic's 1.
     let vapo = run(&named("vapo"), &rollouts);

@@ -123,7 +123,7 @@ fn mismatch_counts_routers_tokens_and_layers() {
     let raw = [0u8, 1, 2, 3, 4, 4];
     let raw = Trace::narrow(In::new(&raw), 1, 2);
     let error = mismatch(&raw, &raw).unwrap_err().to_string();
-    assert!(error.contains("`trace`[2, 0, 1] is 4, as entry 0 is"), "{error}");
+    assert!(error.contains("`trace`[2, 0, 1] is 4, the same as entry 0"), "{error}");
 }
 
 #[test]

@@ -579,10 +579,10 @@ fn bad_trees_are_refused_with_the_place() {
         let tree = ExplicitTree { parent, outcome, weights: None };
         step_values(&Device::cpu(), &tree, &StepParams::default()).unwrap_err().to_string()
     };
-    let cycle = "expected a node that is not below it";
+    let cycle = "expected a node that is not a descendant";
     for (parent, outcome, want) in [
-        (&[NONE, 2, 0][..], &[0.0; 3][..], "`parent`[1] is 2: expected a node that comes before it"),
-        (&[NONE, 2, 1], &[0.0; 3], &format!("`parent`[1] is 2: {cycle}: this closes a cycle")),
+        (&[NONE, 2, 0][..], &[0.0; 3][..], "`parent`[1] is 2: expected a node with a smaller index"),
+        (&[NONE, 2, 1], &[0.0; 3], &format!("`parent`[1] is 2: {cycle}: this is a cycle")),
         (&[NONE, 1], &[0.0; 2], &format!("`parent`[1] is 1: {cycle}")),
         (&[NONE, 7], &[0.0; 2], "`parent`[1] is 7: expected a node, or NONE"),
         (&[NONE, 0], &[0.0, f32::INFINITY], "`outcome`[1]"),
@@ -608,7 +608,7 @@ fn steps_spread_over_the_tokens_of_packed_responses() {
         spread(&batch, segments, Some(tokens.into()), &step, None).unwrap_err().to_string()
     };
     let other = refused(&good, &[1, 2, 3, 1, 9, 4, 5]);
-    assert!(other.starts_with("`tokens`[4] is 9") && other.contains("shared segment"), "{other}");
+    assert!(other.starts_with("`tokens`[4] is 9") && other.contains("shares this segment"), "{other}");
     let overlap = refused(&Segments { start: &[0, 1, 2], ..good }, tokens);
     assert!(overlap.starts_with("`start`[1] is 1") && overlap.contains("overlap"), "{overlap}");
     let gap = refused(&Segments { start: &[1, 2, 2], ..good }, tokens);

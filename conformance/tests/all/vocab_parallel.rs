@@ -194,7 +194,7 @@ fn what_is_refused() {
         batch.logits[i] = x;
         fails(&batch)
     };
-    let no_row = "`logits`[2] is NaN: expected a row with a finite entry, without NaN and +inf";
+    let no_row = "`logits`[2] is NaN: expected a row with at least one finite entry and no NaN or +inf";
     assert_eq!(with(81, f32::NAN), no_row);
     assert_eq!(with(119, f32::INFINITY), no_row.replace("NaN:", "inf:"));
     let label = 80 + whole.labels[2] as usize;
@@ -211,11 +211,11 @@ fn what_is_refused() {
     let shards = [(&a, 0), (&b, 20)].map(|(z, vocab_start)| Shard { rows: whole.rows(z), vocab_start });
     let tops = shards.map(|shard| vocab_parallel_top(&device(), &shard).unwrap());
     let unreduced = vocab_parallel_sums(&device(), &shards[0], &tops[1], 1.0, false).unwrap_err();
-    let expected = "expected the maximum over all shards, and this one has a larger logit";
+    let expected = "expected the maximum over all shards, but this shard has a larger logit";
     assert_eq!(unreduced.to_string(), format!("`top`[0] is 4: {expected}"));
     let top: Vec<i64> = tops[0].iter().zip(&tops[1]).map(|(a, b)| *a.max(b)).collect();
     let short = vocab_parallel_statistics(&device(), &top, &[0.0; 13], None, 1.0).unwrap_err().to_string();
-    assert!(short.contains("`sums`") && short.contains("four or eight for each row"), "{short}");
+    assert!(short.contains("`sums`") && short.contains("four or eight per row"), "{short}");
     let one = vocab_parallel_sums(&device(), &shards[0], &top[..2], 1.0, false).unwrap_err().to_string();
     assert!(one.contains("`top`") && one.contains("one per row of logits"), "{one}");
     let far = Shard { vocab_start: (1 << 24) - 19, ..shards[0] };

@@ -143,7 +143,7 @@ impl GroupAdvantage<'_> {
         }
         if self.least_std > 0.0 && !self.holds_back() {
             let (argument, expected) =
-                ("least_std", "0: only the scales std and batch divide by a deviation that it holds back");
+                ("least_std", "0: only the scales std and batch divide by a standard deviation");
             return Err(Error::Combination { argument, expected });
         }
         let (sequences, groups) = (self.rewards.len(), self.cu_groups.rows());

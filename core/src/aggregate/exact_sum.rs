@@ -134,7 +134,7 @@ impl<V: Summand> ExactDigits<'_, V> {
         if self.square && !V::SQUARES {
             return Err(Error::Combination {
                 argument: "square",
-                expected: "f32 values: a square must be a binary64 number",
+                expected: "only for f32 values, whose squares are exact in binary64",
             });
         }
         let (expected, got) = (digits::<V>(self.values.len()), self.digits.len());

@@ -84,7 +84,7 @@ impl LossTotals<'_> {
             true => Ok(()),
             false => Err(Error::Length { argument, expected, because, got }),
         };
-        const PER_ROW: &str = "one per sequence, as `row_tokens` has";
+        const PER_ROW: &str = "one per sequence, as in `row_tokens`";
         length("row_loss", rows, PER_ROW, self.row_loss.len())?;
         length("row_alarm", rows, PER_ROW, self.row_alarm.len())?;
         length("loss", 1, "one number", self.loss.len())?;

@@ -100,7 +100,7 @@ impl Weight {
         // The largest weight is that of the shortest sequence.
         let largest = self.of(1);
         if largest.is_nan() || largest.abs() > f64::from(f32::MAX) {
-            return wrong("aggregation weight", "a weight that f32 can hold", largest);
+            return wrong("aggregation weight", "a weight in the range of f32", largest);
         }
         Ok(())
     }
@@ -220,7 +220,7 @@ pub fn check_partials(argument: &'static str, partials: In<'_, u64>) -> Result<(
         return Err(Error::Length {
             argument,
             expected: PARTS,
-            because: "the most partial counts",
+            because: "the maximum number of partial counts",
             got: partials.len(),
         });
     }

@@ -60,7 +60,7 @@ impl Kernel for NormalizeWeights<'_> {
         crate::lengths!(self; tokens => loss_mask, weights, normalized);
         for (argument, which) in [("numerator", self.numerator), ("denominator", self.denominator)] {
             if which as usize >= self.totals.len() {
-                let (expected, got) = ("a position in `totals`", f64::from(which));
+                let (expected, got) = ("an index into `totals`", f64::from(which));
                 return Err(Error::Value { argument, index: None, expected, got });
             }
         }

@@ -256,7 +256,7 @@ impl Rejections {
             return Ok(self);
         }
         if low.is_some() {
-            let expected = "k2 and k3 are at least 0: they have an upper bound only";
+            let expected = "none: k2 and k3 are at least 0 and have only an upper bound";
             return Err(Error::Combination { argument: "rejection.low", expected });
         }
         match statistic {
@@ -288,7 +288,7 @@ impl Rejections {
         let differences = [difference.token, difference.sum, difference.mean];
         for &got in bands.iter().flatten().chain(differences.iter().flatten()) {
             if got.is_nan() {
-                let (argument, expected) = ("rejections", "bounds that are numbers");
+                let (argument, expected) = ("rejections", "bounds that are not NaN");
                 return Err(Error::Value { argument, index: None, expected, got: got.into() });
             }
         }

@@ -183,7 +183,7 @@ impl RolloutCorrection<'_> {
             return Ok(());
         }
         let got = f64::from(if low >= 0.0 { high } else { low });
-        let expected = "0 <= low <= high, high above 0";
+        let expected = "0 <= low <= high, and high above 0";
         Err(Error::Value { argument: "band", index: None, expected, got })
     }
 }

@@ -85,7 +85,12 @@ impl LogitsKl<'_> {
         self.rows.check()?;
         let (expected, got) = (self.rows.logits.len(), self.reference.len());
         if got != expected {
-            return Err(Error::Length { argument: "reference", expected, because: "as many as logits", got });
+            return Err(Error::Length {
+                argument: "reference",
+                expected,
+                because: "the length of `logits`",
+                got,
+            });
         }
         check_temperature("temperature", self.temperature)
     }

@@ -291,7 +291,7 @@ impl<G: Gate> PolicyLoss<'_, G> {
             term.kl.check()?;
             if term.kl.clamps_apart() {
                 let expected =
-                    "no clamps of k1, abs and k2 in the fused loss: ops kl and kl_importance have them";
+                    "the fused loss clamps only k3: to clamp k1, abs or k2, use the op kl or kl_importance";
                 return Err(Error::Combination { argument: "kl", expected });
             }
             check_scalar("kl.coef", term.coef, term.coef.is_finite(), "a finite number")?;
@@ -301,8 +301,7 @@ impl<G: Gate> PolicyLoss<'_, G> {
         {
             return Err(Error::Combination {
                 argument: "ratio.level",
-                expected: "given log-ratios take the place of logp_old, which this gate reads: use level \
-                           token",
+                expected: "given log-ratios replace logp_old, which this gate reads: use level token",
             });
         }
         if self.logp_second.is_some() && !G::SECOND {
@@ -314,7 +313,7 @@ impl<G: Gate> PolicyLoss<'_, G> {
         if self.metrics.is_some() && self.loss.is_none() {
             return Err(Error::Combination {
                 argument: "metrics",
-                expected: "metrics come with losses: ask for both",
+                expected: "metrics need the loss: request both",
             });
         }
         Ok(())

@@ -160,7 +160,7 @@ impl Kernel for NoveltyBands<'_> {
             let (n, first) = (self.cu_groups.span(group).len() as u64, self.pair_start.at(group));
             if first.saturating_add(n.saturating_mul(n)) > self.similarity.len() as u64 {
                 let (argument, expected) =
-                    ("pair_start", "a start with n² similarities of its group behind it");
+                    ("pair_start", "a start followed by the n² similarities of its group");
                 return Err(Error::Value { argument, index: Some(group), expected, got: first as f64 });
             }
         }

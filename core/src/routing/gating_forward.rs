@@ -122,14 +122,14 @@ impl GatingForward<'_> {
         match &self.group_scores {
             Some(out) => Router::length("group_scores", out.len(), self.rows, router.groups)?,
             None if router.groups > 1 => {
-                let expected = "needed where experts form groups";
+                let expected = "needed if the router has more than one group";
                 return Err(Error::Combination { argument: "group_scores", expected });
             }
             None => {}
         }
         if let Some(replay) = self.replay {
             if replay.trace.top_k() != router.top_k {
-                let (argument, expected) = ("trace", "entries of a record as many as the router's top_k");
+                let (argument, expected) = ("trace", "as many entries per record as the router's top_k");
                 return Err(Error::Value {
                     argument,
                     index: None,

@@ -165,12 +165,17 @@ impl Router {
         let whole = (1..=MAX_GROUPS).contains(&self.groups) && self.experts.is_multiple_of(self.groups);
         size("groups", self.groups, whole, "1 to 32, a divisor of the number of experts")?;
         let enough = self.top_groups <= self.groups && self.top_groups * self.per_group() >= self.top_k;
-        size("top_groups", self.top_groups, enough, "at most the groups, with top_k experts in them")
+        size(
+            "top_groups",
+            self.top_groups,
+            enough,
+            "at most the number of groups, and enough for top_k experts",
+        )
     }
 
     /// Checks that `got` is `per_row` values for each of `rows` rows.
     fn length(argument: &'static str, got: usize, rows: usize, per_row: usize) -> Result<(), Error> {
-        let (expected, because) = (rows.saturating_mul(per_row), "rows times entries of a row");
+        let (expected, because) = (rows.saturating_mul(per_row), "rows times entries per row");
         if got == expected { Ok(()) } else { Err(Error::Length { argument, expected, because, got }) }
     }
 

@@ -274,20 +274,23 @@ impl fmt::Display for TraceFault {
             TraceFault::OneTokenShort { tokens } => write!(
                 f,
                 "`trace` has rows for {} tokens: expected {tokens}; the engine records no row for a token \
-                 that it does not feed back: append an absent one to each sequence",
+                 that it does not feed back: append an absent row to each sequence",
                 tokens - 1
             ),
             TraceFault::TooManyExperts { experts, most } => {
-                write!(f, "`trace` cannot hold {experts} experts: its entries tell {most} apart, use u16")
+                write!(
+                    f,
+                    "`trace` cannot hold {experts} experts: its entries distinguish at most {most}, use u16"
+                )
             }
             TraceFault::Range { place, expert, experts } => {
                 write!(f, "{place} is {expert}: expected an expert, 0 to {}", experts - 1)
             }
             TraceFault::Duplicate { place, expert, other } => {
-                write!(f, "{place} is {expert}, as entry {other} is: expected experts that differ")
+                write!(f, "{place} is {expert}, the same as entry {other}: expected distinct experts")
             }
             TraceFault::Partial { place } => {
-                write!(f, "{place} is missing: expected a record that is whole, or missing as a whole")
+                write!(f, "{place} is missing: expected a record with all entries present or all missing")
             }
         }
     }

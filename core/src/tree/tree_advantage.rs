@@ -109,7 +109,7 @@ impl Kernel for TreeAdvantage<'_> {
         for s in 0..sequences {
             let (leaf, parent) = (self.leaf.at(s), self.parent.at(s));
             if leaf != NONE && leaf as usize >= sequences {
-                let expected = "a position, or NONE";
+                let expected = "a position below the number of sequences, or NONE";
                 return Err(Error::Value {
                     argument: "leaf",
                     index: Some(s),
@@ -121,7 +121,7 @@ impl Kernel for TreeAdvantage<'_> {
             let above = parent == NONE
                 || ((parent as usize) < sequences && self.lcp.at(parent as usize) < self.lcp.at(s));
             if !above {
-                let expected = "a position that shares fewer tokens, or NONE";
+                let expected = "a position with a smaller `lcp`, or NONE";
                 return Err(Error::Value {
                     argument: "parent",
                     index: Some(s),

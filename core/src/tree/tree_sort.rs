@@ -107,7 +107,7 @@ impl Kernel for TreeSort<'_> {
                 self.middle,
                 Span::new(merge, merge + 1),
                 inside,
-                "a position of its merge",
+                "a position within its merge",
             )?;
         }
         Ok(())

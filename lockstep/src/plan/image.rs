@@ -100,7 +100,7 @@ impl DeviceRollouts {
         let same = |column: &Column| offsets.length(*column) == self.offsets.length(*column);
         if let Some(other) = self.columns.iter().find(|column| !same(column)) {
             return Err(Error::Plan(format!(
-                "column {} has another length than the one in memory",
+                "column {} has a different length than the one in memory",
                 other.name()
             )));
         }

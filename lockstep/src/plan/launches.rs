@@ -766,7 +766,7 @@ impl Plan {
                 None if self.exact || exec.queue().is_none() => None,
                 None => {
                     let said = "missing columns: counts (for aggregation: all sequences count, and a plan \
-                                cannot see how many of its capacity are present)";
+                                cannot tell how many of its capacity are present)";
                     return Err(Error::Plan(said.into()));
                 }
             },

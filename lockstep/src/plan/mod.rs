@@ -168,7 +168,7 @@ impl Recipe {
         let Capacity { tokens, sequences, groups } = capacity;
         for (name, number) in [("tokens", tokens), ("sequences", sequences), ("groups", groups)] {
             if number == 0 || number >= u32::MAX as usize {
-                let because = "a number from 1 to below 2^32";
+                let because = "1 to 2^32 - 2";
                 return Err(Error::Plan(format!("capacity.{name} is {number}: expected {because}")));
             }
         }
@@ -318,7 +318,7 @@ impl Plan {
         }
         if self.calls == Calls::Loss {
             let Some(credit) = credit else {
-                return Err(Error::Plan("a plan of the loss alone needs the credit's views".into()));
+                return Err(Error::Plan("a loss-only plan needs the credit's views".into()));
             };
             let own = if credit.per_token { self.capacity.tokens } else { self.capacity.sequences };
             let tokens = self.capacity.tokens;

@@ -86,9 +86,9 @@ impl AdvantageChoice {
         );
         if let Some(limit) = self.limit {
             let held = limit == f64::INFINITY || (limit > 0.0 && (limit as f32).is_normal());
-            ensure!(held, "advantage.limit is {limit}: expected a positive number of binary32");
+            ensure!(held, "advantage.limit is {limit}: expected a positive number in the range of binary32");
             let per_token = self.estimator == AdvantageEstimator::ReinforcePlusPlus;
-            ensure!(!per_token, "advantage.limit is for advantages per sequence");
+            ensure!(!per_token, "advantage.limit is for per-sequence advantages");
         }
         Ok(())
     }

@@ -25,13 +25,14 @@ pub fn refused() -> impl Iterator<Item = (&'static str, &'static str, &'static s
 }
 
 const PER_TOKEN: &str =
-    "it weighs a sequence by the sign of its one advantage, and here each token has its own";
-const NO_STAGE: &str = "its advantages are made by a call of their own, which has no such stage";
+    "it weights a sequence by the sign of its advantage, but here each token has its own advantage";
+const NO_STAGE: &str = "its advantages are computed in a separate call, which has no such stage";
 const OWN_KL: &str =
-    "the gate uses the KL term for itself: leave [kl] out, and add one with ops::policy_loss::add_kl";
-const NO_DEVIATION: &str = "the factor counts groups with a deviation, which this estimator does not have";
-const NO_REWARDS: &str = "it does not read rewards of sequences";
-const UNUSED: &str = "the estimator does without";
+    "the gate itself uses the KL term: omit [kl], and add a KL term with ops::policy_loss::add_kl";
+const NO_DEVIATION: &str =
+    "the factor counts groups with a nonzero standard deviation, which this estimator does not compute";
+const NO_REWARDS: &str = "it does not read sequence rewards";
+const UNUSED: &str = "the estimator does not use it";
 
 /// Makes the table, and one function with the same tests. Every call of a recipe runs them, and a call
 /// through a pointer for each rule would take longer than a small batch.
@@ -47,24 +48,24 @@ macro_rules! rules {
 
 #[rustfmt::skip]
 rules![
-    rule("gate.kind gmpo", "ratio.level other than token", "GMPO clips tokens and averages them itself",
+    rule("gate.kind gmpo", "ratio.level other than token", "GMPO clips token ratios and averages them itself",
         |r| gmpo(r) && r.ratio.level != RatioLevel::Token),
     rule("gate.kind gmpo", "mask.opsm_delta",
-        "GMPO takes the geometric mean of weights, which no 0 of a mask survives",
+        "GMPO takes the geometric mean of weights, and the weight 0 of a masked token makes it 0",
         |r| gmpo(r) && r.mask.opsm_delta.is_some()),
     rule("gate.kind gmpo", "correction.rule mask at correction.level token",
-        "GMPO takes the geometric mean of weights, which no 0 of a token survives: mask whole sequences",
+        "GMPO takes the geometric mean of weights, and one weight of 0 makes it 0: mask whole sequences",
         |r| gmpo(r)
             && r.correction.as_ref()
                 .is_some_and(|c| c.rule == WeightRule::Mask && c.level == WeightLevel::Token)),
-    rule("gate.kind gmpo", "correction.reject of tokens under correction.denominator before",
-        "rejected tokens get weight 0, which no geometric mean survives: use after",
+    rule("gate.kind gmpo", "correction.reject of tokens with correction.denominator before",
+        "rejected tokens get weight 0, which makes the geometric mean 0: use after",
         |r| gmpo(r) && rejects_tokens_by_weight(r)),
     rule("gate.kind gmpo", "aggregation.mode other than seq-mean-token-mean, without [kl] and [entropy]",
-        "GMPO is a mean over all sequences whatever the mode, which would be that of the other terms",
+        "GMPO always averages over all sequences: the mode would apply only to the other terms",
         |r| gmpo(r) && r.aggregation.mode != AggregationMode::SeqMeanTokenMean && r.kl_term().is_none()
             && r.entropy.is_none()),
-    rule("gate.kind remix", "ratio.level other than token", "ReMix clips around a token's own ratio",
+    rule("gate.kind remix", "ratio.level other than token", "ReMix clips around each token's own ratio",
         |r| matches!(r.gate, GateChoice::Remix { .. }) && r.ratio.level != RatioLevel::Token),
     rule("gate.kind clip_cov", "ratio.level other than token",
         "Clip-Cov drops tokens whose own ratio is not clipped",
@@ -73,43 +74,44 @@ rules![
         "the DPPO gates read logp_old, which such a ratio replaces",
         |r| matches!(r.gate, GateChoice::DppoTv { .. } | GateChoice::DppoKl { .. })
             && (given(r) || matches!(r.ratio.level, RatioLevel::Product | RatioLevel::Segment))),
-    rule("ratio.on_policy", "ratio.level given", "log-ratios that are given are not of logp_old",
+    rule("ratio.on_policy", "ratio.level given", "given log-ratios are not relative to logp_old",
         |r| r.ratio.on_policy && r.ratio.level == RatioLevel::Given),
     rule("ratio.gradient mean", "ratio.level given or min_prefix",
-        "how such a ratio depends on the tokens of its sequence is not known",
+        "how such a ratio depends on the tokens of its sequence is unknown",
         |r| r.ratio.gradient == RatioGradient::Mean && given(r)),
     rule("gate.kind kl_cov", "ratio.level product, or sequence or segment with ratio.gradient mean",
-        "its KL term is of single tokens, and here a sequence's coefficients are put together",
+        "its KL term is per token, but here the coefficients of a sequence are combined",
         |r| matches!(r.gate, GateChoice::KlCov { .. }) && together(r)),
-    rule("aggregation.empty one", "a ratio of tokens",
-        "an empty sequence has a ratio where it is that of a whole: ratio.level product, gate.kind gmpo",
+    rule("aggregation.empty one", "a ratio per token",
+        "an empty sequence has a ratio only with ratio.level product or gate.kind gmpo",
         |r| empty(r) && !gmpo(r) && r.ratio.level != RatioLevel::Product),
     rule("aggregation.empty one", "gate.kind other than ppo_clip, two_sided or gmpo",
-        "of these the loss is -A where the ratio is 1",
+        "only with these gates is the loss -A at ratio 1",
         |r| empty(r)
             && !matches!(r.gate,
                 GateChoice::PpoClip { .. } | GateChoice::TwoSided { .. } | GateChoice::Gmpo { .. })),
     rule("aggregation.empty one", "aggregation.mode other than seq-mean-token-mean",
-        "it is one more sequence of a mean over sequences",
+        "it adds one sequence to a mean over sequences",
         |r| empty(r) && !gmpo(r) && r.aggregation.mode != AggregationMode::SeqMeanTokenMean),
     rule("aggregation.empty one", "aggregation.sequences nonempty",
-        "a sequence that adds to the loss is one of those that divide it",
+        "a sequence that adds to the loss must count in its denominator",
         |r| empty(r) && !gmpo(r) && r.aggregation.sequences != CountedSequences::All),
     rule("kl.importance_weighted", "ratio.level given or min_prefix",
-        "the term is weighed by logp - logp_old, which the ratio of the prefix replaces",
+        "the term is weighted by logp - logp_old, which such a ratio replaces",
         |r| r.kl.is_some_and(|kl| kl.importance_weighted != KlWeighting::None) && given(r)),
-    rule("kl.ratio policy", "kl.importance_weighted none or score", "there is no ratio, or it is 1",
+    rule("kl.ratio policy", "kl.importance_weighted none or score",
+        "the KL term then has no ratio, or a ratio of 1",
         |r| of_policy(r)
             && r.kl.is_some_and(|kl|
                 matches!(kl.importance_weighted, KlWeighting::None | KlWeighting::Score))),
-    rule("kl.ratio policy", "ratio.level segment", "the weight of a KL term is of tokens or whole sequences",
+    rule("kl.ratio policy", "ratio.level segment", "a KL term is weighted per token or per sequence",
         |r| of_policy(r) && r.ratio.level == RatioLevel::Segment),
-    rule("kl.ratio policy", "gate.kind gmpo", "GMPO's ratio is of clipped tokens",
+    rule("kl.ratio policy", "gate.kind gmpo", "GMPO's ratio is computed from clipped tokens",
         |r| of_policy(r) && gmpo(r)),
-    rule("entropy.of kept", "no mask.top_entropy", "it says which tokens are kept",
+    rule("entropy.of kept", "no mask.top_entropy", "mask.top_entropy selects the kept tokens",
         |r| kept(r) && r.mask.top_entropy.is_none()),
     rule("entropy.of kept", "entropy.over batch",
-        "nobody counted the kept tokens of the whole batch: use call",
+        "the kept tokens of the whole batch are not counted: use call",
         |r| kept(r) && r.entropy.is_some_and(|entropy| entropy.over == CountsOf::Batch)),
     rule("reward.components or reward.clip", "advantage.over_time other than ui_s1 or signed_return",
         NO_REWARDS,
@@ -118,17 +120,18 @@ rules![
                 None | Some(TimeChoice::UiS1 { .. } | TimeChoice::SignedReturn { .. }))),
     rule("reward.components or reward.clip", "advantage.estimator reinforce_plus_plus", NO_REWARDS,
         |r| own_rewards(r) && r.advantage.estimator == AdvantageEstimator::ReinforcePlusPlus),
-    rule("reward.components or reward.clip", "advantage.estimator gdpo", "it takes each component by itself",
+    rule("reward.components or reward.clip", "advantage.estimator gdpo",
+        "it normalises each component separately",
         |r| own_rewards(r) && gdpo(r)),
-    rule("reward.components or reward.clip", "reward.shaping evol_rl", "it makes rewards of its own",
+    rule("reward.components or reward.clip", "reward.shaping evol_rl", "it computes its own rewards",
         |r| own_rewards(r) && matches!(r.reward.shaping, Some(ShapingChoice::EvolRl { .. }))),
     rule("advantage.singleton leave_out", "advantage.estimator gdpo",
-        "a group of one counts as 0 in its batch step: use zero",
+        "its batch step counts a group of one as 0: use zero",
         |r| r.advantage.singleton == SingletonChoice::LeaveOut && gdpo(r)),
     rule("kl.place reward", "kl.importance_weighted",
-        "no gradient flows through a reward: the policy that sampled is its own",
+        "no gradient flows through a reward, and its samples are on-policy",
         |r| in_reward(r) && r.kl.is_some_and(|kl| kl.importance_weighted != KlWeighting::None)),
-    rule("kl.place convex", "kl.importance_weighted", "the two terms are added as they are",
+    rule("kl.place convex", "kl.importance_weighted", "the two KL terms are added without a weight",
         |r| r.kl.is_some_and(|kl| kl.place == KlPlace::Convex
             && kl.importance_weighted != KlWeighting::None)),
     rule("kl.place reward", "kl.straight_through", "no gradient flows through a reward",
@@ -149,14 +152,15 @@ rules![
         |r| r.mask.opsm_delta.is_some() && token_estimator(r)),
     rule("mask.opsm_delta", "reward.entropy", PER_TOKEN,
         |r| r.mask.opsm_delta.is_some() && r.reward.entropy.is_some()),
-    rule("mask.opsm_against rollout", "no mask.opsm_delta", "it says what the delta is measured against",
+    rule("mask.opsm_against rollout", "no mask.opsm_delta",
+        "it says what mask.opsm_delta is measured against",
         |r| r.mask.opsm_against == Against::Rollout && r.mask.opsm_delta.is_none()),
     rule("advantage.over_time signed_return", "reward.shaping",
-        "it tells right from wrong by the reward as it came",
+        "it tells right from wrong by the unshaped reward",
         |r| signed(r) && r.reward.shaping.is_some()),
-    rule("advantage.over_time signed_return", "kl.place reward", "the whole reward comes with the last token",
+    rule("advantage.over_time signed_return", "kl.place reward", "the whole reward is at the last token",
         |r| signed(r) && in_reward(r)),
-    rule("advantage.over_time", "reward.filter, but for signed_return one of rewards", NO_STAGE,
+    rule("advantage.over_time", "reward.filter, except a filter of rewards with signed_return", NO_STAGE,
         |r| own_call(r, true) && r.reward.filter.is_some_and(|filter| !(signed(r) && filter.of_rewards()))),
     rule("advantage.over_time", "reward.sharpen", NO_STAGE,
         |r| own_call(r, true) && r.reward.sharpen.is_some()),
@@ -260,7 +264,7 @@ impl Recipe {
         if one_holds(self)
             && let Some(Rule { left, right, why, .. }) = RULES.iter().find(|rule| (rule.holds)(self))
         {
-            return Err(Error::Recipe(format!("{left} does not go with {right}: {why}")));
+            return Err(Error::Recipe(format!("{left} cannot be combined with {right}: {why}")));
         }
         Ok(())
     }

@@ -118,7 +118,7 @@ pub(super) fn choices(name: &str) -> Result<Table, Error> {
     while let Some(parent) = chain.last().and_then(|entry| entry.extends.as_deref()) {
         let parent = entry(parent)?;
         if chain.contains(&parent) {
-            return Err(Error::Recipe(format!("recipe `{name}` extends itself, by `{}`", parent.name)));
+            return Err(Error::Recipe(format!("recipe `{name}` extends itself via `{}`", parent.name)));
         }
         chain.push(parent);
     }

@@ -186,7 +186,7 @@ impl RolloutsBuf {
     /// ```
     pub fn from_safetensors(bytes: &[u8], allow_extra: bool) -> Result<(Self, Vec<String>), Error> {
         let file = SafeTensors::deserialize(bytes).map_err(|error| {
-            Error::File(format!("not a whole safetensors file ({} bytes): {error}", bytes.len()))
+            Error::File(format!("not a complete safetensors file ({} bytes): {error}", bytes.len()))
         })?;
         let mut names = file.names();
         names.sort_unstable();
@@ -201,7 +201,7 @@ impl RolloutsBuf {
         }
         if let (false, Some(name)) = (allow_extra, unknown.first()) {
             let known: Vec<&str> = Column::ALL.iter().map(|column| column.name()).collect();
-            return refuse(format!("tensor `{name}` is no column: known are {}", known.join(", ")));
+            return refuse(format!("tensor `{name}` is not a column: expected one of {}", known.join(", ")));
         }
         for column in [Column::cu_seqlens, Column::cu_groups] {
             if rollouts.view().length(column).is_none() {
@@ -450,7 +450,8 @@ mod tests {
         let bytes = safetensors::serialize(views, None).unwrap();
         let message = read(&bytes).unwrap_err().to_string();
         assert!(
-            message.contains("`logprob` is no column: known are cu_seqlens") && message.contains("logp_old"),
+            message.contains("`logprob` is not a column: expected one of cu_seqlens")
+                && message.contains("logp_old"),
             "{message}"
         );
         let (rollouts, unknown) = RolloutsBuf::from_safetensors(&bytes, true).unwrap();

@@ -105,7 +105,7 @@ impl Recipe {
         else {
             return Ok(());
         };
-        let expected = "a number (the recipe's nan_reward is error)";
+        let expected = "a number, because the recipe's nan_reward is error";
         Err(Argument::Value { argument: "rewards", index: Some(index), expected, got: f64::NAN }.into())
     }
 

@@ -132,8 +132,8 @@ impl Recipe {
     fn explained(&self, error: Error) -> Error {
         match (error, &self.gate) {
             (Error::Argument(Argument::NotFinite { result, index, .. }), GateChoice::Dro { .. }) => {
-                let hint = "DRO squares logp - logp_old, which no guard bounds: beyond 1e19 leave the token \
-                            out of loss_mask";
+                let hint = "DRO squares logp - logp_old without a guard: exclude tokens beyond 1e19 with \
+                            loss_mask";
                 Argument::NotFinite { result, index, hint }.into()
             }
             (error, _) => error,
@@ -166,7 +166,7 @@ impl Recipe {
         let GateChoice::Gmpo { clip_log_low, clip_log_high, bounds, .. } = self.gate else { return Ok(()) };
         ensure!(
             bounds != GmpoBounds::Ratio || (0.0..1.0).contains(&clip_log_low),
-            "gate.clip_log_low is {clip_log_low}: expected 0 to below 1, for gate.bounds is ratio"
+            "gate.clip_log_low is {clip_log_low}: expected at least 0 and below 1 with gate.bounds ratio"
         );
         Ok(gmpo::check_bounds(clip_log_low, clip_log_high)?)
     }

@@ -62,7 +62,7 @@ impl<'c> Composed<'c> {
         spare: &mut Spare,
     ) -> Result<(), Error> {
         let Advantage::PerSequence(advantage) = input.advantage else {
-            let expected = "one per sequence: the weight of a whole sequence depends on its sign";
+            let expected = "one per sequence, because its sign decides the weight of the sequence";
             return Err(Argument::Combination { argument: "advantage", expected }.into());
         };
         let weights = self.weights.as_deref().or(input.weights);

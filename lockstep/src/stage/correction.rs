@@ -53,7 +53,9 @@ impl CorrectionChoice {
             return refuse("correction.low is used by the rules truncate and mask only".into());
         }
         if self.level == WeightLevel::One && (self.rule != WeightRule::Plain || self.normalize) {
-            return refuse("correction.level one has no weights: rule plain, without normalize".into());
+            return refuse(
+                "correction.level one has no weights: expected rule plain, without normalize".into(),
+            );
         }
         if let Some(bound) = self.bound.filter(|bound| bound.is_nan() || *bound <= 0.0) {
             return refuse(format!("correction.bound is {bound}: expected a positive number"));

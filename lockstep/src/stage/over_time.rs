@@ -162,7 +162,7 @@ fn ends<'a>(rollouts: &Rollouts<'a>) -> Result<Ends<'a>, Error> {
                 (_, None) => "truncated",
                 _ => "bootstrap",
             };
-            let expected = "terminated, truncated and bootstrap come together, or not at all";
+            let expected = "terminated, truncated and bootstrap must be given together, or not at all";
             Err(Argument::Combination { argument, expected }.into())
         }
     }
@@ -199,7 +199,12 @@ impl TimeChoice {
             }
             TimeChoice::UiS1 { gamma, omega, .. } => {
                 unit("gamma", gamma)?;
-                must(omega == 0.0 || (omega as f32).is_normal(), "omega", omega, "a binary32 number")
+                must(
+                    omega == 0.0 || (omega as f32).is_normal(),
+                    "omega",
+                    omega,
+                    "0 or a number in the range of binary32",
+                )
             }
         }
     }

@@ -67,7 +67,7 @@ pub fn gdpo(
         return Err(Argument::Empty { argument: "weights", expected: "one for each reward" }.into());
     }
     if group.weights.is_some() || group.given.is_some() || group.scale.needs_moments() {
-        let expected = "GDPO's own step is within a group: no weights, given baselines or batch statistics";
+        let expected = "GDPO normalises within each group: no weights, given baselines or batch statistics";
         return Err(Argument::Combination { argument: "group", expected }.into());
     }
     // Every reward gets its own groups: K copies of the batch with one token per sequence (lengths play no

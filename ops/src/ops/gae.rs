@@ -194,8 +194,11 @@ impl<'a> Ends<'a> {
                 (true, true) => "0, because the sequence is terminated",
                 (false, false) => "1, because the sequence is not terminated",
                 (false, true) if !bootstrap[index].is_finite() => {
-                    let (argument, expected, got) =
-                        ("bootstrap", "a finite number where truncated", bootstrap[index].into());
+                    let (argument, expected, got) = (
+                        "bootstrap",
+                        "a finite number, because the sequence is truncated",
+                        bootstrap[index].into(),
+                    );
                     return Err(Argument::Value { argument, index: Some(index), expected, got }.into());
                 }
                 _ => continue,

@@ -161,7 +161,7 @@ fn moved(error: Argument, first: usize) -> Argument {
 #[doc(alias = "advantage clip")]
 pub fn limit(values: &mut [f32], [low, high]: [f32; 2]) -> Result<(), Error> {
     if low.is_nan() || high.is_nan() || low > high {
-        let (argument, expected) = ("limit", "a lower bound that is at most the upper one");
+        let (argument, expected) = ("limit", "a lower bound that is at most the upper bound");
         return Err(Argument::Value { argument, index: None, expected, got: low.into() }.into());
     }
     values.iter_mut().for_each(|a| *a = a.clamp(low, high));

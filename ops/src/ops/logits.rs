@@ -136,11 +136,16 @@ impl<'a, S: Storage> Logits<'a, S> {
             );
         }
         if values.iter().all(|z| *z == f32::NEG_INFINITY) {
-            return value("logits", row * vocab, "a row with a finite entry", values[0]);
+            return value("logits", row * vocab, "a row with at least one finite entry", values[0]);
         }
         let label = self.labels[row] as usize;
         if values[label] == f32::NEG_INFINITY {
-            return value("logits", row * vocab + label, "a finite number: it is the label's", values[label]);
+            return value(
+                "logits",
+                row * vocab + label,
+                "a finite number, because it is the label's logit",
+                values[label],
+            );
         }
         coefs.map_or(Ok(()), |coefs| coefs.check_finite(row))?;
         Err(Argument::NotFinite { result, index: row, hint: HINT }.into())
@@ -304,7 +309,7 @@ impl<'a> Coefs<'a> {
         if let Some(of_entropy) = self.coef_entropy {
             check_length("coef_entropy", rows, "one per row of logits", of_entropy.len())?;
             if statistics.entropy.is_empty() {
-                let expected = "given, but the statistics have no entropy: ask for moments";
+                let expected = "given, but the statistics have no entropy: compute them with moments";
                 return Err(Argument::Combination { argument: "coef_entropy", expected }.into());
             }
         }

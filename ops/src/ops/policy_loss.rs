@@ -236,12 +236,12 @@ where
         (term, _) => return Err(unmatched_ref(term.is_some())),
     };
     if G::SECOND && input.logp_second.is_none() {
-        let expected = "needed by this gate: MiniRL and DPPO the sampler's, ReMix the latest policy's, or \
-                        the divergences";
+        let expected = "needed by this gate: the sampler's for MiniRL and DPPO, the latest policy's for \
+                        ReMix, or the divergences";
         return Err(Argument::Combination { argument: "logp_second", expected }.into());
     }
     if (params.level == RatioGranularity::Given) != input.log_ratio.is_some() {
-        let expected = "log-ratios come with ratio.level given, and only with it";
+        let expected = "needed with ratio.level given, and not allowed otherwise";
         return Err(Argument::Combination { argument: "log_ratio", expected }.into());
     }
     let Outputs { loss, token_loss, metrics } = out.make_room(batch, input.outputs);

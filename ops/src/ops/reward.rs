@@ -63,7 +63,7 @@ pub fn shape_rewards(
         check_length("reference", batch.groups(), "one per group", reference.len())?;
         let beyond = |g: &usize| reference[*g] as usize >= batch.cu_groups().span(*g).len();
         if let Some(index) = (0..batch.groups()).find(beyond) {
-            let (argument, expected) = ("reference", "the position of a member of the group");
+            let (argument, expected) = ("reference", "a position within the group");
             let got = reference[index].into();
             return Err(Argument::Value { argument, index: Some(index), expected, got }.into());
         }
@@ -177,7 +177,7 @@ pub fn novelty_bands(
         start.push(pairs as u64);
         pairs += batch.cu_groups().span(group).len().pow(2);
     }
-    check_length("similarity", pairs, "n² per group of n", similarity.len())?;
+    check_length("similarity", pairs, "n² per group of n responses", similarity.len())?;
     let counted = |i: usize| classes[i] < INVALID && valid.is_none_or(|v| v[i] != 0);
     for group in 0..batch.groups() {
         let span = batch.cu_groups().span(group);

@@ -56,7 +56,7 @@ pub fn gating_forward(
     check_length("scores", rows * router.experts, "a multiple of the number of experts", scores.len())?;
     if let Some(Replay { trace, mask }) = replay {
         if trace.layers() == 0 || !rows.is_multiple_of(trace.layers()) {
-            let expected = "as many layers as the scores have rows for each token";
+            let expected = "as many layers as `scores` has rows per token";
             return Err(Argument::Combination { argument: "trace", expected }.into());
         }
         let tokens = rows / trace.layers();

@@ -108,7 +108,7 @@ pub fn sharpen(
     };
     kernel.check()?;
     device.run(&kernel)?;
-    not_infinite("sharpened", sharpened, "the factor is too large: give a cap")
+    not_infinite("sharpened", sharpened, "the factor is too large: set a cap")
 }
 
 /// Computes SPIRAL's RAE advantages: `rewards` `[S]` minus the moving average of their role's reward, where

@@ -110,7 +110,7 @@ pub fn step_advantages(
     episode_rewards: &[f32],
     params: &StepParams,
 ) -> Result<StepAdvantages, Error> {
-    check_length("cu_steps", batch.sequences() + 1, "one more than sequences", steps.cu_steps.len())?;
+    check_length("cu_steps", batch.sequences() + 1, "one per sequence, plus one", steps.cu_steps.len())?;
     let returns = step_return(device, steps, params.gamma, params.include_first_mismatch)?;
     let scale = match params.norm_by_std {
         true => Scale::Std { ddof: 1, eps: params.eps },

@@ -68,7 +68,7 @@ pub fn turn_return(
         match turns.cu_turns.binary_search(&(token as u32)) {
             Ok(turn) => cu_seqlens.push(turn as u32),
             Err(_) => {
-                let (argument, expected) = ("cu_seqlens", "an offset of `cu_turns` too");
+                let (argument, expected) = ("cu_seqlens", "an offset that is also in `cu_turns`");
                 return Err(Argument::Value { argument, index: Some(s), expected, got: token as f64 }.into());
             }
         }

@@ -80,6 +80,6 @@ pub fn vcpo_weights(
         if norm[i] == 0.0 || length == 0.0 { 0.0 } else { weight as f32 }
     };
     let weights: Vec<f32> = moved.iter().enumerate().map(weight).collect();
-    locate::finite("weight", &weights, "the importance weight is too large for f32: give `most`")?;
+    locate::finite("weight", &weights, "the importance weight is too large for f32: set `most`")?;
     Ok(weights)
 }

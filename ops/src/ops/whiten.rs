@@ -119,7 +119,7 @@ pub fn whiten_by(
     check_lengths(batch, values)?;
     let moments = moments.moments();
     if !moments[MEAN].is_finite() {
-        let (argument, expected, got) = ("moments", "those of finite values", moments[MEAN]);
+        let (argument, expected, got) = ("moments", "moments of finite values", moments[MEAN]);
         return Err(Argument::Value { argument, index: Some(MEAN), expected, got }.into());
     }
     let mut whitened = Vec::new();

@@ -187,7 +187,7 @@ mod tests {
             (file(u8, &[1, 2, 1], &[0, 1], "routing", note), "shape [1, 2, 1]: expected [tokens, 1, 2]"),
             (file(u8, &[1, 1, 2], &[0, 8], "routing", note), "`trace`[0, 0, 1] is 8"),
             (file(u8, &[1, 1, 2], &[3, 255], "routing", note), "`trace`[0, 0, 1] is missing"),
-            (file(u8, &[1, 1, 2], &[3, 3], "routing", note), "`trace`[0, 0, 1] is 3, as entry 0 is"),
+            (file(u8, &[1, 1, 2], &[3, 3], "routing", note), "`trace`[0, 0, 1] is 3, the same as entry 0"),
         ] {
             assert!(found.contains(expected), "{found}\nexpected {expected}");
         }

@@ -108,7 +108,7 @@ fn total(argument: &'static str, gates: &[f32], row: usize, k: usize) -> Result<
         }
         sum += f64::from(gates[index]);
     }
-    if sum == 0.0 { Err(refuse(row * k, "a row of gates that are not all 0")) } else { Ok(sum) }
+    if sum == 0.0 { Err(refuse(row * k, "a row whose gates are not all 0")) } else { Ok(sum) }
 }
 
 /// Computes how far the gates that a trace imposes are from those of the live router, in nats: KL(g* ‖ p) −

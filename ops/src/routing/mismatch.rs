@@ -59,7 +59,7 @@ pub(super) fn check_pair(a: &Trace<'_>, b: &Trace<'_>) -> Result<(), Error> {
     ];
     for (argument, expected, got) in shapes {
         if expected != got {
-            return Err(Argument::Length { argument, expected, because: "those of the first", got }.into());
+            return Err(Argument::Length { argument, expected, because: "as in the first trace", got }.into());
         }
     }
     for trace in [a, b] {

@@ -60,7 +60,7 @@ impl RoutingTrace {
         }
         let spare = usize::from(top_k == 1);
         if experts == 0 || experts > (1 << 16) - spare {
-            return out_of("experts", "1 to 65536, one less for top_k 1", experts);
+            return out_of("experts", "1 to 65536 (65535 if top_k is 1)", experts);
         }
         if top_k == 0 || top_k > experts {
             return out_of("top_k", "1 to the number of experts", top_k);
@@ -169,11 +169,11 @@ impl RoutingTrace {
     pub fn stitch(&mut self, other: &RoutingTrace, range: std::ops::Range<usize>) -> Result<(), Error> {
         let shape = |t: &RoutingTrace| (t.experts, t.layers, t.top_k);
         if shape(self) != shape(other) {
-            let expected = "a trace of the same experts, layers and top_k";
+            let expected = "a trace with the same experts, layers and top_k";
             return Err(Argument::Combination { argument: "stitched trace", expected }.into());
         }
         if range.start > range.end || range.end > other.tokens() {
-            let (argument, expected) = ("stitched range", "tokens of the trace, in order");
+            let (argument, expected) = ("stitched range", "start <= end <= number of tokens of the trace");
             let got = range.end as f64;
             return Err(Argument::Value { argument, index: None, expected, got }.into());
         }

@@ -168,7 +168,7 @@ class Loss:
         the whole batch. `lockstep.distributed` adds them over ranks.
         """
         if self._results is None:
-            raise LockstepError("a loss that no call has made has no totals")
+            raise LockstepError("this loss has no totals: expected one returned by lockstep.loss or lockstep.step")
         return _totals(*self._results)
 
 

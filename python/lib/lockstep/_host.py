@@ -38,7 +38,7 @@ def file() -> str:
     """Returns the TOML of the file named by the environment variable `LOCKSTEP_RECIPE`."""
     path = os.environ.get("LOCKSTEP_RECIPE")
     if not path:
-        raise Error("lockstep:file: set the environment variable LOCKSTEP_RECIPE, of Ray's workers too, to the path of a recipe in TOML")
+        raise Error("lockstep:file: LOCKSTEP_RECIPE is not set: expected the path of a TOML recipe, also in Ray's workers")
     return _text(path)
 
 
@@ -70,7 +70,7 @@ class Host:
             if not {column, other} & passed:
                 refused[stage] = f"{stage} reads {column}, which {self.name} does not pass" + (f": it has {has}" if has else "")
             elif stage == "correction" and call == "loss":
-                refused[stage] = f"{stage} comes before the loss, and is {self.name}'s own: it has {has}"
+                refused[stage] = f"{stage} runs before the loss, in {self.name} itself: it has {has}"
         if refused:
             raise Error(f"lockstep:{name}: {'; '.join(refused.values())}")
         return own
@@ -113,7 +113,7 @@ def _toml(text: str) -> dict[str, Any]:
     try:
         import tomllib
     except ImportError:
-        raise Error("lockstep:file: a recipe from a file needs Python 3.11, whose tomllib reads it") from None
+        raise Error("lockstep:file: a recipe from a file needs Python 3.11 or later (tomllib)") from None
     try:
         return tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
@@ -184,7 +184,7 @@ def by_name(**functions: Callable[..., Any]) -> Callable[[str], Any]:
         if not colon or function not in functions:
             raise AttributeError(attribute)
         if name != "file" and name not in names():
-            raise Error(f"{attribute}: there is no recipe {name!r}: lockstep.names() lists them, `file` is the one of LOCKSTEP_RECIPE")
+            raise Error(f"{attribute}: no recipe {name!r}: expected one of lockstep.names(), or `file` for LOCKSTEP_RECIPE")
         return partial(functions[function], name=name)
 
     return get
@@ -193,7 +193,7 @@ def by_name(**functions: Callable[..., Any]) -> Callable[[str], Any]:
 def needed(module: Any, name: str) -> Any:
     """Returns the attribute `name` of a trainer's module; raises if the module lacks it."""
     if not hasattr(module, name):
-        raise Error(f"{module.__name__} has no {name}: this version is not one that Lockstep was written for")
+        raise Error(f"{module.__name__} has no {name}: Lockstep does not support this version")
     return getattr(module, name)
 
 

@@ -97,7 +97,7 @@ def correction(config: Any) -> tuple[dict[str, Any], bool]:
             )
         )
         if not inside:
-            raise _refused("agg", agg, "truncation of sequences is by the mean of their ratio")
+            raise _refused("agg", agg, "sequences are truncated by the mean of their ratio")
         return {**own, "rule": "truncate", "low": max(lower or 0.0, 0.0), "high": float(upper)}, False
     if action != "mask":
         raise _refused("action", action, "expected mask or clamp")

@@ -26,9 +26,9 @@ def launch(op: Callable[..., Any], *arguments: Any, **arrays: Any) -> None:
     of: Any = library(given.values())
     for name, array in given.items():
         if array.device != of.device:
-            raise error(name, f" is on {array.device}: expected {of.device}, where the others are")
+            raise error(name, f" is on {array.device}: expected {of.device}, like the other arrays")
         if not array.is_contiguous():
-            raise error(name, " does not lie in one piece: call .contiguous()")
+            raise error(name, " is not contiguous: call .contiguous()")
     threads = of.torch.get_num_threads() if of.name == "cpu" else None
     op((_device(of.name, threads), of.stream), *arguments, places(of, given))
 
@@ -41,7 +41,7 @@ def cast(name: str, type_: str, tensor: Any, like: Any) -> Any:
 def check_constant(name: str, tensor: Any) -> None:
     """Refuses a tensor that requires a gradient but would not get one."""
     if tensor is not None and tensor.requires_grad:
-        raise error(name, " requires grad, and no gradient goes to it: detach it")
+        raise error(name, " requires grad but would receive no gradient: detach it")
 
 
 def check_shape(name: str, array: Any, *expected: int | None) -> None:

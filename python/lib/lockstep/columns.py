@@ -140,7 +140,7 @@ class Torch:
         if not isinstance(value, torch.Tensor):
             value = torch.as_tensor(NumPy().cast(column, value)).to(self.device)
         if value.device != self.device:
-            raise error(column.name, f" is on {value.device}: expected {self.device}, where the other columns are")
+            raise error(column.name, f" is on {value.device}: expected {self.device}, like the other columns")
         value, own = value.detach(), self.types[column.type]
         if value.dtype == own:
             pass
@@ -263,14 +263,14 @@ class Batch:
             return
         unknown = [name for name in columns if name not in COLUMNS]
         if unknown:
-            raise error(unknown[0], f" is no column: known are {', '.join(COLUMNS)}")
+            raise error(unknown[0], f" is not a column: expected one of {', '.join(COLUMNS)}")
         self.library = of = library(given.values())
         self.arrays = {name: of.cast(COLUMNS[name], value) for name, value in given.items()}
         self.padded: tuple[int, int] | None = None
         self._pad()
         if "cu_seqlens" not in self.arrays:
             if self.padded is None:
-                raise error("cu_seqlens", " is missing: give it, or columns of tokens as [B, T]")
+                raise error("cu_seqlens", " is missing: pass it, or token columns as [B, T]")
             self.arrays["cu_seqlens"] = of.offsets(self.padded[1], self.padded[0])
         sequences = self._rows("cu_seqlens")
         if "cu_groups" not in self.arrays:
@@ -297,14 +297,14 @@ class Batch:
             if COLUMNS[name].shape != TOKENS or len(shape) != 2:
                 continue
             if self.padded not in (None, shape):
-                raise error(name, f" has shape {list(shape)}: expected {list(self.padded)} as the other columns of tokens")
+                raise error(name, f" has shape {list(shape)}: expected {list(self.padded)}, like the other token columns")
             self.padded = shape
         if self.padded and "cu_seqlens" in self.arrays:
-            raise error("cu_seqlens", " is for packed columns: those of tokens are padded, [B, T]")
+            raise error("cu_seqlens", " is for packed columns, but the token columns are padded, [B, T]")
         for name, array in self.arrays.items():
             column, shape = COLUMNS[name], of.shape(array)
             if column.shape == TOKENS and self.padded and len(shape) != 2:
-                raise error(name, f" has shape {list(shape)}: expected {list(self.padded)} as the other columns of tokens")
+                raise error(name, f" has shape {list(shape)}: expected {list(self.padded)}, like the other token columns")
             if len(shape) > 1 and not (column.shape == TOKENS and self.padded) and column.shape != "[K·S]":
                 raise error(name, f" has shape {list(shape)}: expected {column.shape}")
 

@@ -41,7 +41,7 @@ def segments(cu_seqlens: Any, rank: int, size: int, layout: str = "zigzag") -> l
     spans = []
     for index, (start, end) in enumerate(zip(offsets, offsets[1:])):
         if end < start:
-            raise error("cu_seqlens", f"[{index + 1}] is {end}: expected at least {start}, what stands before it", index + 1)
+            raise error("cu_seqlens", f"[{index + 1}] is {end}: expected at least {start}, the entry before it", index + 1)
         length = -(-(end - start) // chunks)
         spans += [(min(start + chunk * length, end), min(start + (chunk + 1) * length, end)) for chunk in own]
     return spans

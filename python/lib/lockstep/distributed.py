@@ -58,10 +58,10 @@ class _Torch:
         import torch.distributed as dist
 
         if not dist.is_available() or not dist.is_initialized():
-            raise Error("torch.distributed is not initialised: call torch.distributed.init_process_group, or give a communicator of mpi4py as `group`")
+            raise Error("torch.distributed is not initialised: call torch.distributed.init_process_group, or pass an mpi4py communicator as `group`")
         self.torch, self.dist, self.group, self.rank = torch, dist, group, dist.get_rank()
         if self.dist.get_rank(group) < 0:
-            raise Error(f"`group`: rank {self.rank} is not in it")
+            raise Error(f"`group` does not contain rank {self.rank}")
         nccl = dist.get_backend(group) == "nccl"
         self.device = torch.device("cuda", torch.cuda.current_device()) if nccl else torch.device("cpu")
 
@@ -141,7 +141,7 @@ def _reduced(totals: Any, engine: _Engine) -> Any:
     def limbs() -> tuple[Any, bytearray, list[float]]:
         own: Any = totals() if callable(totals) else totals
         if not hasattr(own, "limbs"):
-            raise error("totals", f" is {type(own).__name__}: expected Totals or Moments, or a function that makes them")
+            raise error("totals", f" is {type(own).__name__}: expected Totals or Moments, or a function that returns them")
         return type(own), *own.limbs()
 
     made, failure = _tried(limbs)
@@ -151,7 +151,7 @@ def _reduced(totals: Any, engine: _Engine) -> Any:
     agreed = _agree(engine, failure, [*maxima, *length])
     most, least = agreed[2:]
     if most != -least:
-        raise Error(f"the ranks of the group reduce different things, of {-least:.0f} to {most:.0f} bytes: every rank makes the same calls in the same order")
+        raise Error(f"the ranks of the group reduce different data, {-least:.0f} to {most:.0f} bytes: every rank must make the same calls in the same order")
     engine.all_reduce(added, of_integers=True)
     return kind.from_limbs(added, agreed[:2])
 
@@ -171,7 +171,7 @@ def merge(parts: Iterable[bytes | Totals | Moments]) -> Totals | Moments:
             raise error("parts", f"[{index}] is {type(part).__name__}: expected {expected}", index)
         merged = part if merged is None else merged + part
     if merged is None:
-        raise error("parts", " has none: expected those of at least one task")
+        raise error("parts", " is empty: expected at least one part")
     return merged
 
 
@@ -184,7 +184,7 @@ def totals(loss: Any) -> Totals:
         return loss.totals()
     rows = getattr(getattr(loss, "stats", None), "args", None)
     if rows is None:
-        raise error("loss", " has no sums of its rows: expected a Loss that was asked for metrics, and that was not traced by torch.compile")
+        raise error("loss", " has no row sums: expected a Loss with metrics that was not traced by torch.compile")
     return _totals(*rows)
 
 

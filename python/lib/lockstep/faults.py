@@ -40,5 +40,5 @@ def refused(error: Exception, active: list[Tensor | None]) -> Tensor:
     """Returns NaN, whose gradient for every tensor of `active` is NaN; warns once per process."""
     if not _WARNED:
         _WARNED.append(str(error))
-        warnings.warn(f"{error}: the loss is NaN (on_error='nan'; said once)", RuntimeWarning, stacklevel=4)
+        warnings.warn(f"{error}: the loss is NaN (on_error='nan'; reported once)", RuntimeWarning, stacklevel=4)
     return torch.stack([(each.float() * float("nan")).sum() for each in active if each is not None]).sum()

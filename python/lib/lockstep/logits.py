@@ -71,7 +71,7 @@ class Statistics(NamedTuple):
         bad = (~self.logp.detach().reshape(-1).isfinite()).nonzero()
         if len(bad):
             index = bad[0].item()
-            raise error("logits", f" of row {index} cannot be used: expected no NaN or +∞, and a token that is allowed", index)
+            raise error("logits", f" row {index} is invalid: expected no NaN or +∞, and at least one allowed token", index)
 
 
 def _check(name: str, logits: Tensor, like: tuple[int, ...] | None = None) -> None:
@@ -91,7 +91,7 @@ def _check_in_place(logits: Tensor, wanted: bool) -> None:
     if wanted and logits.dtype not in _FORMATS:
         raise error("logits", f" has type {logits.dtype}: expected float32, bfloat16 or float16 for inplace_backward")
     if wanted and not logits.is_contiguous():
-        raise error("logits", " does not lie in one piece, as inplace_backward needs: call .contiguous()")
+        raise error("logits", " is not contiguous, as inplace_backward needs: call .contiguous()")
 
 
 # How an op that takes half precision calls it.
@@ -105,23 +105,25 @@ def _of_rows(name: str, type_: str, tensor: Tensor | None, logits: Tensor) -> An
     if tensor is None:
         return None
     check_shape(name, tensor, *logits.shape[:-1])
-    if name == "labels" and tensor.dtype == torch.int64:
-        # A large label must not wrap to a small one in 32 bits; -1 stays above every vocabulary.
-        tensor = tensor.clamp(-1, 1 << 30).to(torch.int32)
     return cast(name, type_, tensor, logits).view(-1)
+
+
+def _in_32_bits(labels: Tensor) -> Tensor:
+    """Converts labels once for both passes. A large one must not wrap to a small one; -1 stays above every vocabulary."""
+    return labels.clamp(-1, 1 << 30).to(torch.int32) if labels.dtype == torch.int64 else labels
 
 
 def _alarm(logits: Tensor) -> Tensor:
     return logits.new_empty(logits.shape[:-1], dtype=torch.int32)
 
 
-def _outputs(logits: Tensor, entropy: bool) -> tuple[Tensor, ...]:
+def _outputs(logits: Tensor, entropy: bool, of_top: torch.dtype = torch.int64) -> tuple[Tensor, ...]:
     shape, moments = logits.shape[:-1], logits.shape[:-1] if entropy else (0,)
 
     def new(shape: Any, dtype: torch.dtype = torch.float32) -> Tensor:
         return logits.new_empty(shape, dtype=dtype)
 
-    return (new(shape), new(moments), new(shape), new(shape, torch.int64), new(moments), new(moments), new((3, *shape), torch.float64))
+    return (new(shape), new(moments), new(shape), new(shape, of_top), new(moments), new(moments), new((3, *shape), torch.float64))
 
 
 def _logits_statistics(
@@ -137,9 +139,8 @@ def _logits_statistics(
 
 def _launch_statistics(like: Tensor, entropy: bool, op: Any, *arguments: Any, **arrays: Any) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
     """Runs an op that writes statistics of rows of logits."""
-    logp, of_entropy, lse, top, collision, score_norm, state = out = _outputs(like, entropy)
+    logp, of_entropy, lse, top, collision, score_norm, state = out = _outputs(like, entropy, torch.int32)
     moments = dict(entropy=of_entropy, collision=collision, score_norm=score_norm) if entropy else {}
-    top = top.to(torch.int32)
     launch(op, *arguments, **arrays, logp=logp, lse=lse, top=top, **moments, state=state, alarm=_alarm(like))
     return (logp, of_entropy, lse, top.long(), *out[4:])
 
@@ -251,7 +252,7 @@ def statistics(
     """
     _check("logits", logits)
     _check_in_place(logits, inplace_backward)
-    return _named(_statistics(logits, labels, mask, temperature, entropy, inplace_backward, wait), entropy)
+    return _named(_statistics(logits, _in_32_bits(labels), mask, temperature, entropy, inplace_backward, wait), entropy)
 
 
 def _logits_kl(

@@ -53,8 +53,8 @@ def _routers(model: Any) -> list[Any]:
         elif name.lower().endswith("topkrouter") and not any(getattr(block, "gate", None) is module for block in found):
             unknown.add(name)
     if unknown or not found:
-        what = f"has routers of the classes {', '.join(sorted(unknown))}" if unknown else "has no router of a known class"
-        raise error("model", f" {what}: known are {', '.join(sorted(_SOFTMAX | _SIGMOID))}; `lockstep.routing.gates` is for others")
+        what = f"has routers of unsupported classes {', '.join(sorted(unknown))}" if unknown else "has no router of a supported class"
+        raise error("model", f" {what}: expected one of {', '.join(sorted(_SOFTMAX | _SIGMOID))}; use `lockstep.routing.gates` for others")
     return found
 
 
@@ -76,7 +76,7 @@ class Routers:
             raise error("model", " ran no token through its routers: call it within the block")
         layers = [torch.cat(ids) for ids in self.ids]
         if len({len(layer) for layer in layers}) > 1:
-            raise error("model", f" ran {[len(layer) for layer in layers]} tokens through the routers of its layers: expected as many through each")
+            raise error("model", f" ran {[len(layer) for layer in layers]} tokens through the routers of its layers: expected the same number through each")
         experts = {_experts(module) for module in self.modules}
         return trace(torch.stack(layers, 1), max(experts))
 
@@ -155,12 +155,12 @@ def replay(model: Any, recorded: RoutingTrace, *, mask: Tensor | None = None) ->
         raise error("recorded", f" has {recorded.layers} layers: expected {len(modules)}, the routers of the model")
     for module in modules:
         if recorded.experts != _experts(module):
-            raise error("recorded", f" is of {recorded.experts} experts: expected {_experts(module)}, those of {type(module).__name__}")
+            raise error("recorded", f" has {recorded.experts} experts: expected {_experts(module)}, like {type(module).__name__}")
     of_device: dict[Any, Tensor] = {}
 
     def choose(layer: int, logits: Tensor, router: Router, bias: Tensor | None) -> tuple[Tensor, Tensor]:
         if len(logits) != recorded.tokens:
-            raise error("recorded", f" has {recorded.tokens} tokens: expected {len(logits)}, which the routers see in a forward")
+            raise error("recorded", f" has {recorded.tokens} tokens: expected {len(logits)}, the number the routers see in a forward pass")
         if logits.device not in of_device:
             of_device[logits.device] = entries(recorded, logits.device)
         of_tokens = None if mask is None else mask.reshape(-1).to(logits.device)

@@ -64,10 +64,10 @@ DEFAULTS: dict[str, Any] = {
 }
 # Combinations that NeMo RL refuses.
 _TOGETHER = {
-    "disable_ppo_ratio": "it has no ratio to clip",
-    "force_on_policy_ratio": "its ratio is 1",
-    "sequence_level_importance_ratios": "its weights are of tokens",
-    "ratio_clip_c": "its weights are clipped themselves",
+    "disable_ppo_ratio": "it leaves no ratio to clip",
+    "force_on_policy_ratio": "it sets the ratio to 1",
+    "sequence_level_importance_ratios": "CISPO's weights are per token",
+    "ratio_clip_c": "CISPO clips the weights themselves",
 }
 
 
@@ -128,7 +128,7 @@ def _checked(keys: dict[str, Any]) -> dict[str, Any]:
     if keys["use_cispo"]:
         for key, why in _TOGETHER.items():
             if keys[key]:
-                refuse(key, f"not with use_cispo, {why}")
+                refuse(key, f"cannot be combined with use_cispo: {why}")
         if not keys["token_level_loss"]:
             refuse("token_level_loss", "expected true with use_cispo")
     kind = keys["truncated_importance_sampling_type"]

@@ -102,7 +102,7 @@ def _of_sequences(per_sample: list[Tensor]) -> Tensor:
     """Returns per-sequence advantages, which the off-policy sequence mask needs."""
     first = torch.stack([own[0] if len(own) else own.new_zeros(()) for own in per_sample])
     if any(bool((own != own[0]).any()) for own in per_sample if len(own)):
-        raise Error("--use-opsm with an advantage for each token: Lockstep's off-policy sequence mask is for one of each sequence")
+        raise Error("--use-opsm with per-token advantages: Lockstep's off-policy sequence mask needs one per sequence")
     return first
 
 
@@ -119,7 +119,7 @@ def loss(args: Any, batch: dict[str, Any], logits: Tensor, sum_of_sample_mean: A
     from slime.backends.megatron_utils import loss as slimes
 
     if getattr(args, "custom_pg_loss_reducer_function_path", None) is not None:
-        raise Error("--custom-pg-loss-reducer-function-path is set: Lockstep's loss is reduced as its recipe says; leave it out")
+        raise Error("--custom-pg-loss-reducer-function-path is set: Lockstep's recipe defines the reduction; leave it out")
     by_tokens = args.calculate_per_token_loss
     own = _HOST.loss(name, "token-sum" if by_tokens else "seq-mean-token-mean", lambda: settings(args))
     reads = _reads(own)
@@ -134,7 +134,7 @@ def loss(args: Any, batch: dict[str, Any], logits: Tensor, sum_of_sample_mean: A
     )
     lengths = [int(length) for length in batch["response_lengths"]]
     if [len(own_) for own_ in found["log_probs"]] != lengths:
-        raise Error("context parallelism: this rank has parts of the sequences, and Lockstep's slime adapter takes whole ones")
+        raise Error("context parallelism: this rank has parts of the sequences, but Lockstep's slime adapter needs whole sequences")
     logp, entropy = torch.cat(found["log_probs"]), torch.cat(found["entropy"])
     train = batch.get("log_probs") or [one.detach() for one in found["log_probs"]]
     old = torch.cat(batch["rollout_log_probs"] if args.use_rollout_logprobs else train)
@@ -204,7 +204,7 @@ def _shares(batch: dict[str, Any], like: Tensor) -> Tensor | None:
 def _advantage_recipe(name: str, source: str) -> Recipe:
     own = _HOST.recipe(name, source, "advantages")
     if not by_rewards_alone(own):
-        raise Error(f"lockstep:{name}: its advantages depend on the responses' lengths or tokens, which a rank does not have of the whole batch, or leave some out")
+        raise Error(f"lockstep:{name}: its advantages depend on the lengths or tokens of responses, which a rank does not have for the whole batch, or exclude some responses")
     return own
 
 

@@ -276,7 +276,7 @@ def loss(
         columns = bounded(columns, positive_logp)
     if not columns.keys() <= _KNOWN:
         unknown = min(columns.keys() - _KNOWN)
-        raise error(unknown, f" is no column that a loss reads: known are {', '.join((*_ACTIVE, *_COLUMNS))}")
+        raise error(unknown, f" is not a column that a loss reads: expected one of {', '.join((*_ACTIVE, *_COLUMNS))}")
     for name in _ACTIVE:
         if name in columns and columns[name].dtype != torch.float32:
             columns[name] = columns[name].float()
@@ -287,7 +287,7 @@ def loss(
             return _directly(own, credit, group_size, metrics, columns, wait)
         return _or_nan(on_error, own, credit, group_size, metrics, columns)
     if on_error != "raise":
-        raise error("on_error", f" is {on_error!r}: expected 'raise' in a graph, which catches no exception")
+        raise error("on_error", f" is {on_error!r}: expected 'raise' in a graph, which cannot catch exceptions")
     if isinstance(recipe, Recipe):
         recipe = recipe.toml
     elif not isinstance(recipe, str):
@@ -303,7 +303,7 @@ def metrics(stats: Any) -> dict[str, float]:
     """Returns the metrics of a loss by name, from its `stats`; waits for its device."""
     stats = stats() if isinstance(stats, partial) else stats
     if stats is None or not stats.numel():
-        raise error("stats", " is empty: the loss was asked for no metrics")
+        raise error("stats", " is empty: the loss was computed without metrics")
     # On the host they are final; from a device they are counts, sums and maxima.
     if stats.dtype == torch.float64:
         return dict(zip(_METRICS, stats.tolist()))

@@ -127,7 +127,7 @@ class LockstepGRPOTrainer(GRPOTrainer):
                 raise Error(f"{stage} reads {column}: TRL adds such a term itself (entropy_coef)")
         of_rewards = self.lockstep_advantages
         if of_rewards is not None and not by_rewards_alone(of_rewards):
-            raise Error(f"advantages={of_rewards.name!r}: they depend on the responses' lengths or tokens, or leave some out, and TRL takes a number for each reward")
+            raise Error(f"advantages={of_rewards.name!r}: they depend on the lengths or tokens of responses, or exclude some responses, but TRL needs one advantage per reward")
         self._lockstep_options = options(on_error, positive_logp)
         if self._lockstep_options.get("on_error") == "nan":
             self.add_callback(_LeaveOut())

@@ -253,7 +253,7 @@ def estimate(
         source = items({"extends": extends, **({} if config is None else keys(config))})
     own = _HOST.recipe(name, source, "advantages", also)
     if index is None:
-        raise Error(f"lockstep:{name}: the batch has no uid, which says what prompt each response is to")
+        raise Error(f"lockstep:{name}: the batch has no uid, which says which prompt each response belongs to")
     rows = token_level_rewards.shape[0]
     # Responses to a prompt become adjacent; groups are in the order of their first response.
     number: dict[Any, int] = {}
@@ -272,8 +272,8 @@ def estimate(
     credit = advantages(own, cu_groups=offsets, loss_mask=response_mask.bool()[place], **columns)
     if credit.loss_mask is not None or credit.weights is not None:
         raise Error(
-            f"lockstep:{name}: the recipe leaves tokens out or weighs them, and verl takes nothing but advantages and returns:"
-            " it has algorithm.filter_groups and algorithm.rollout_correction"
+            f"lockstep:{name}: the recipe drops or weights tokens, but verl accepts only advantages and returns:"
+            " use its algorithm.filter_groups and algorithm.rollout_correction"
         )
     back = torch.empty_like(place)
     back[place] = torch.arange(rows, device=place.device)

@@ -11,9 +11,9 @@ rounded to multiples of 2^-58, so every order of addition gives the same bits: l
 gradients do not depend on the number of ranks, as they would with rounded sums of exponentials. They differ
 from those of `lockstep.logits` by rounding.
 
-`group` is a process group of torch.distributed (None: all ranks). gloo has run; NCCL **has not run on a GPU
-yet**. Every rank of the group makes the same calls in the same order, with the same labels. If one rank fails in
-a call, all ranks raise a `lockstep.distributed.RankError` that names it.
+`group` is a process group of torch.distributed (None: all ranks). gloo has run; NCCL has run with one rank on an
+H200, **not on several GPUs yet**. Every rank of the group makes the same calls in the same order, with the same
+labels. If one rank fails in a call, all ranks raise a `lockstep.distributed.RankError` that names it.
 """
 
 from __future__ import annotations
@@ -28,7 +28,8 @@ from .arrays import launch
 from .columns import error
 from .distributed import _agree, _Torch, _tried
 from .logits import (
-    _FORMATS, Statistics, _alarm, _check, _check_in_place, _gradient, _gradient_in_place, _launch_statistics, _named, _of_rows, _rows,
+    _FORMATS, Statistics, _alarm, _check, _check_in_place, _gradient, _gradient_in_place, _in_32_bits, _launch_statistics, _named, _of_rows,
+    _rows,
 )  # fmt: skip
 
 __all__ = ["statistics"]
@@ -117,4 +118,4 @@ def statistics(
     that its row forbids (index of the row); wrong shapes; a temperature outside 1e-6 to 1e6; more than 2^24
     entries in the vocabulary.
     """
-    return _named(_Statistics.apply(logits, labels, mask, _Torch(group), vocab_start, temperature, entropy, inplace_backward), entropy)
+    return _named(_Statistics.apply(logits, _in_32_bits(labels), mask, _Torch(group), vocab_start, temperature, entropy, inplace_backward), entropy)

@@ -183,7 +183,7 @@ where
         kernel.check()?;
         let in_place = kernel.gradient.as_ptr().cast_const() == rows.logits.as_ptr();
         if in_place && queue.is_cpu() {
-            let expected = "memory of its own on a CPU";
+            let expected = "memory separate from `logits` on a CPU";
             return Err(Argument::Combination { argument: "gradient", expected }.into());
         }
         launch(queue, &kernel, *kernel.row_alarm, wait, || {

@@ -43,7 +43,7 @@ impl Arrays {
             None => Ok(None),
             Some((at, len, bytes)) if *bytes == size_of::<T>() => Ok(Some((*at, *len))),
             Some((_, _, bytes)) => {
-                let expected = "elements of the op's own type";
+                let expected = "the element size of the op's type, in bytes";
                 Err(Argument::Value { argument: name, index: None, expected, got: *bytes as f64 }.into())
             }
         }
@@ -65,7 +65,7 @@ impl Arrays {
     fn wanted<T: Copy>(&self, name: &'static str, len: usize) -> Result<Option<Out<'static, T>>, Error> {
         match self.find::<T>(name)? {
             Some((_, got)) if got != len => {
-                let because = "what the op writes";
+                let because = "the length of the op's output";
                 Err(Argument::Length { argument: name, expected: len, because, got }.into())
             }
             // SAFETY: as for `given`; the array was allocated for this call, and nobody else has it. Or it is
@@ -141,7 +141,7 @@ fn launch<K: Compiled + DisjointRows>(
         None => Ok(()),
         Some(index) => {
             why()?;
-            let hint = "a row cannot be used";
+            let hint = "check the inputs of this row";
             Err(Argument::NotFinite { result: K::NAME, index, hint }.into())
         }
     }

@@ -42,7 +42,7 @@ impl PyRouter {
         ];
         let Some((_, kind)) = kinds.into_iter().find(|(name, _)| *name == kind) else {
             let names = kinds.map(|(name, _)| name).join(", ");
-            return Err(PyValueError::new_err(format!("`kind` is {kind:?}: known are {names}")));
+            return Err(PyValueError::new_err(format!("`kind` is {kind:?}: expected one of {names}")));
         };
         let router = Router { experts, top_k, kind, scale, groups, top_groups };
         router.check().map_err(|error| refused(error.into()))?;

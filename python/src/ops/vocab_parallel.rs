@@ -88,7 +88,7 @@ where
         };
         kernel.check()?;
         launch(queue, &kernel, *kernel.row_alarm, true, || {
-            let expected = "the maximum over all shards of vocab_parallel_top";
+            let expected = "the maximum of vocab_parallel_top over all shards";
             Err(Argument::Combination { argument: "largest", expected }.into())
         })
     })

@@ -152,5 +152,5 @@ impl CustomOp2 for GatesBackward {
 
 /// The error of a model without Lockstep's router that is asked to record.
 pub(super) fn no_router<T>() -> Result<T> {
-    bail!("this model's router is its own: it neither replays nor records")
+    bail!("this model has its own router, which neither replays nor records")
 }

@@ -52,10 +52,7 @@ pub struct StudyArgs {
 /// Runs `lockstep study`. Returns whether it finished; Ctrl-C ends it early, without the runs in progress.
 pub fn study(args: &StudyArgs) -> Result<bool> {
     let definitions = Definitions::built_in()?;
-    ensure!(
-        !args.markdown || args.what == "list",
-        "--markdown goes with list: expected study list --markdown"
-    );
+    ensure!(!args.markdown || args.what == "list", "--markdown needs list: expected study list --markdown");
     if args.what == "list" {
         say(list(&definitions, args.markdown)?.trim_end());
         return Ok(true);

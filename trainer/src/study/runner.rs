@@ -143,7 +143,7 @@ impl Job {
             read => read.with_context(|| format!("cannot read {path}"))?,
         };
         let stored: Stored = serde_json::from_slice(&bytes)
-            .with_context(|| format!("{path} is no stored run: delete it, and it is run again"))?;
+            .with_context(|| format!("{path} is not a stored run: delete it to run it again"))?;
         let mut differences = stored.config.differences(&self.config)?;
         if stored.samples != self.samples {
             differences.push(format!("samples: {} / {}", stored.samples, self.samples));

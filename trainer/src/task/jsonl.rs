@@ -35,13 +35,13 @@ pub fn parse_jsonl(text: &[u8]) -> Result<Vec<Problem>> {
         let number = index + 1;
         let problem = parse_line(raw).with_context(|| format!("line {number}"))?;
         if let Some(first) = seen.insert(problem.prompt.clone(), number) {
-            bail!("line {number}: the prompt of line {first} again: {:?}", problem.prompt);
+            bail!("line {number}: repeats the prompt of line {first}: {:?}", problem.prompt);
         }
         problems.push(problem);
     }
     ensure!(
         problems.len() >= 2,
-        "{} problems: at least 2 are needed, one to train on and one held out",
+        "{} problems: expected at least 2, one to train on and one held out",
         problems.len()
     );
     Ok(problems)
@@ -162,7 +162,7 @@ mod tests {
             (r#"{"prompt": "2+2=", "answer": " "}"#, "answer is empty"),
             (r##"{"prompt": "2+2=", "answer": "#4"}"##, "contains '#'"),
             (r#"{"prompt": "2+2=", "answer": "4", "solution": "2+2=4"}"#, "does not end in '#4'"),
-            (good, "the prompt of line 1 again"),
+            (good, "repeats the prompt of line 1"),
         ] {
             let message = error(&format!("{good}\n\n{bad}\n"));
             assert!(message.starts_with("line 3: ") && message.contains(what), "{message}");

@@ -68,7 +68,7 @@ pub(super) fn check(recipe: &Recipe, config: &Config, task: &Task) -> Result<()>
     let lacking = lacking(recipe, task.kind(), config.routing.is_some());
     ensure!(
         lacking.is_empty(),
-        "the recipe {} asks for what this task cannot give: {}",
+        "the recipe {} needs what this task does not provide: {}",
         recipe.name,
         lacking.join("; ")
     );
@@ -141,14 +141,14 @@ fn lacking(recipe: &Recipe, kind: Kind, routing: bool) -> Vec<String> {
 }
 
 /// Why there are no steps, and in a task without turns of its own no turns.
-const UNJUDGED: &str = "nothing judges the working of a response to this task, only its answer";
+const UNJUDGED: &str = "this task judges only the answer of a response, not its working";
 
 /// Why a column is unavailable, if it is.
 fn missing(recipe: &Recipe, column: Column, kind: Kind) -> Option<&'static str> {
     match column {
-        Column::log_ratio => Some("only the caller of the library knows a log-ratio made elsewhere"),
+        Column::log_ratio => Some("only a caller of the library has log-ratios computed elsewhere"),
         Column::divergence if recipe.name != BY_KL => {
-            Some("the trainer has the KL over the whole vocabulary alone, which is what dppo_topk_kl bounds")
+            Some("the trainer has only the KL over the whole vocabulary, which is what dppo_topk_kl bounds")
         }
         Column::divergence if recipe.duties().iter().any(|duty| STORES.contains(duty)) => {
             Some("a stored response has no logits of its old policy")
@@ -160,7 +160,7 @@ fn missing(recipe: &Recipe, column: Column, kind: Kind) -> Option<&'static str> 
         | Column::step_matches
             if kind == Kind::Game =>
         {
-            Some("nothing judges a move, only the result of the game")
+            Some("only the result of a game is judged, not its moves")
         }
         Column::reward_components if kind == Kind::Game => Some("a game has one reward, its result"),
         Column::answer_class if kind == Kind::Game => Some("a game has no answers to vote on"),
@@ -186,7 +186,7 @@ fn unfit(recipe: &Recipe) -> Option<&'static str> {
         );
     }
     let signs = matches!(recipe.reward.shaping, Some(ShapingChoice::Signs { .. }));
-    signs.then_some("shaping `signs`: it replaces the rewards 0 and 1, and those of a game are others")
+    signs.then_some("shaping `signs`: it replaces the rewards 0 and 1, but a game has other rewards")
 }
 
 /// Duties for which responses of earlier steps are stored.
@@ -202,7 +202,7 @@ fn undone(duty: Duty, kind: Kind, routing: bool) -> Option<&'static str> {
             Some("a game that was won is not solved: its result depends on the deal and on the other player")
         }
         Duty::TrackedValue | Duty::PriorValue if kind == Kind::Game => {
-            Some("the trainer tracks rates of success, and the result of a game is none")
+            Some("the trainer tracks success rates, and the result of a game is not one")
         }
         Duty::DynamicSampling
         | Duty::PruneSolved
@@ -218,6 +218,6 @@ fn undone(duty: Duty, kind: Kind, routing: bool) -> Option<&'static str> {
         | Duty::PreviousPolicy
         | Duty::ResetReference
         | Duty::MicroBatchMean => None,
-        _ => Some("this trainer does not know it"),
+        _ => Some("this trainer does not support it"),
     }
 }

@@ -337,7 +337,7 @@ pub(super) fn check_free(folder: &Path) -> Result<()> {
     let checkpoint = folder.join(FILE);
     ensure!(
         checkpoint.symlink_metadata().is_err(),
-        "{} is there already: continue it with --resume {}, or choose another --out",
+        "{} already exists: continue it with --resume {}, or choose another --out",
         checkpoint.display(),
         folder.display()
     );
@@ -345,7 +345,7 @@ pub(super) fn check_free(folder: &Path) -> Result<()> {
         let taken = folder.join(name);
         ensure!(
             taken.symlink_metadata().is_err(),
-            "{} is there without a checkpoint: move it away, or choose another --out",
+            "{} exists without a checkpoint: move it away, or choose another --out",
             taken.display()
         );
     }

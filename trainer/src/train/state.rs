@@ -141,7 +141,7 @@ impl State {
         let path = folder.join(FILE);
         let found = std::fs::metadata(&path)
             .with_context(|| format!("cannot resume: no checkpoint {}", path.display()))?;
-        ensure!(found.is_file(), "cannot resume: {} is no regular file", path.display());
+        ensure!(found.is_file(), "cannot resume: {} is not a regular file", path.display());
         Ok(())
     }
 

@@ -79,7 +79,7 @@ impl Trainer {
             self.select().sizes(self.config.rl.group).map(|size| self.config.sampling.sampler.size(size));
         let size = if least == most { most.to_string() } else { format!("{least} and {most}") };
         self.rl_step(&mut state, drop)
-            .with_context(|| format!("the recipe refuses a step on two groups of {size}"))?;
+            .with_context(|| format!("the recipe rejects a step on two groups of {size}"))?;
         (self.config, self.trial) = (config, false);
         Ok(())
     }

@@ -147,7 +147,7 @@ impl ExactSum {
     pub fn from_digits<V: Summand>(digits: &[f64]) -> Result<(ExactSum, u64), Error> {
         let (planes, first_class) = (V::PLANES, exact_sum::first_class::<V>());
         if !digits.len().is_multiple_of(planes) {
-            let because = "a multiple of the planes of the op";
+            let because = "a multiple of the number of planes";
             return Err(Error::Length { argument: "digits", expected: planes, because, got: digits.len() });
         }
         let blocks = digits.len() / planes;
@@ -158,7 +158,8 @@ impl ExactSum {
             let whole =
                 digit >= least && magnitude < exact_sum::LIMIT && (magnitude as u64) as f64 == magnitude;
             if !whole {
-                let (argument, expected) = ("digits", "an integer below 2^53, a count at least 0");
+                let (argument, expected) =
+                    ("digits", "an integer below 2^53 in magnitude, at least 0 for a count");
                 return Err(Error::Value { argument, index: Some(i), expected, got: digit });
             }
             if plane < first_class {

@@ -58,7 +58,7 @@ impl ExactSum {
         }
         let last = i64::from_le_bytes(get(bytes, SUM_BYTES - 8));
         if !(-LAST_LIMB..=LAST_LIMB).contains(&last) {
-            return Err(wrong(SUM, SUM_BYTES - 8, "a sum that 2^64 numbers can reach", last as f64));
+            return Err(wrong(SUM, SUM_BYTES - 8, "the sum of at most 2^64 values", last as f64));
         }
         limbs[LIMBS - 1] = last;
         let mut sum = ExactSum::from_limbs(limbs);
@@ -107,7 +107,7 @@ impl ExactMoments {
         let none = moments.low == f64::INFINITY && moments.high == f64::NEG_INFINITY;
         // NaN fails every comparison.
         if !(none || moments.count > 0 && moments.low <= moments.high) {
-            return Err(wrong(MOMENTS, 24, "a lowest value of at most the highest", moments.low));
+            return Err(wrong(MOMENTS, 24, "a minimum that is at most the maximum", moments.low));
         }
         Ok(moments)
     }

@@ -194,7 +194,7 @@ pub fn rollout_correction(
             denominator: denominator as u32,
             normalized: Out::new(&mut normalized),
         })?;
-        locate::finite("weights", &normalized, "a weight is too large beside the mean of the batch")?;
+        locate::finite("weights", &normalized, "a weight is too large compared with the mean of the batch")?;
         out.weights = normalized;
     }
     (out.stats, out.counts_before, out.counts_after) = summary((&sums, &maxima), &totals, &out.kept, params);

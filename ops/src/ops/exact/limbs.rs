@@ -96,7 +96,7 @@ impl Limbs for PolicyTotals {
         let sums = (0..sum::SUMS).map(|_| limbs.sum()).collect::<Result<Vec<_>, _>>()?;
         let narrow = maxima.map(|maximum| maximum as f32);
         if let Some(index) = (0..2).find(|k| f64::from(narrow[*k]) != maxima[*k]) {
-            let (argument, expected, got) = ("maxima", "a number of binary32", maxima[index]);
+            let (argument, expected, got) = ("maxima", "a number that is exact in binary32", maxima[index]);
             return Err(Argument::Value { argument, index: Some(index), expected, got }.into());
         }
         let (loss, sums) = ((!no_loss).then_some(loss), (!no_sums).then_some(sums));
@@ -131,7 +131,7 @@ struct Reader<'a> {
 
 impl<'a> Reader<'a> {
     fn new(limbs: &'a [i64], expected: usize) -> Result<Self, Error> {
-        crate::batch::check_length("limbs", expected, "the number of limbs of such totals", limbs.len())?;
+        crate::batch::check_length("limbs", expected, "the number of limbs of these totals", limbs.len())?;
         Ok(Reader { limbs, next: 0 })
     }
 
@@ -142,7 +142,7 @@ impl<'a> Reader<'a> {
 
     /// The error for the limb that was read last.
     fn wrong(&self) -> Error {
-        let (index, expected) = (self.next - 1, "a sum of limbs of at most 2^31 ranks");
+        let (index, expected) = (self.next - 1, "a sum of limbs over at most 2^31 ranks");
         let got = self.limbs[index] as f64;
         Argument::Value { argument: "limbs", index: Some(index), expected, got }.into()
     }

@@ -108,7 +108,7 @@ impl TwoRows<'_> {
                 return value(argument, from + v, expected, own[v]);
             }
             if own.iter().all(|z| *z == f32::NEG_INFINITY) {
-                return value(argument, from, "a row with a finite entry", own[0]);
+                return value(argument, from, "a row with at least one finite entry", own[0]);
             }
         }
         let [averaged, other] = match direction {

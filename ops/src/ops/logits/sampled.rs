@@ -86,7 +86,7 @@ pub fn otr_sampled(
                 return value("a token below the number of logits in a row");
             }
             if logits.logits[row * rows.vocab + token as usize] == f32::NEG_INFINITY {
-                return value("a token that the row does not forbid");
+                return value("a token whose logit is not -inf");
             }
         }
         own.sort_unstable();

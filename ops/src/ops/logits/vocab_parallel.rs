@@ -95,7 +95,7 @@ where
     kernel.check()?;
     device.run(&kernel)?;
     if let Some(row) = alarms.iter().position(|alarm| *alarm > flag::LIMIT) {
-        let expected = "the maximum over all shards, and this one has a larger logit";
+        let expected = "the maximum over all shards, but this shard has a larger logit";
         return Err(refused("top", row, expected, unpacked(top[row]).0.into()));
     }
     Ok(sums)
@@ -118,7 +118,7 @@ pub fn vocab_parallel_statistics(
         return Err(Argument::Empty { argument: "top", expected: "one per row of logits" }.into());
     }
     let moments = sums.len() == SUMS[1] * rows;
-    check_length("sums", SUMS[usize::from(moments)] * rows, "four or eight for each row", sums.len())?;
+    check_length("sums", SUMS[usize::from(moments)] * rows, "four or eight per row", sums.len())?;
     if let Some(mask) = loss_mask {
         check_length("loss_mask", rows, "one per row of logits", mask.len())?;
     }
@@ -136,7 +136,7 @@ pub fn vocab_parallel_statistics(
     let Some(row) = alarms.iter().position(|alarm| *alarm > flag::LIMIT) else { return Ok(out) };
     let (largest, holders) = (unpacked(top[row]).0, sums[HOLDERS * rows + row]);
     Err(if !largest.is_finite() {
-        refused("logits", row, "a row with a finite entry, without NaN and +inf", largest.into())
+        refused("logits", row, "a row with at least one finite entry and no NaN or +inf", largest.into())
     } else if holders != 1.0 {
         refused("shards that have the label", row, "exactly 1", holders)
     } else {

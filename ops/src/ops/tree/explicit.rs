@@ -121,9 +121,9 @@ pub(super) fn check_parents(parent: &[u32]) -> Result<(), Error> {
     }
     let cycle = up as usize == node;
     let expected = if cycle {
-        "a node that is not below it: this closes a cycle"
+        "a node that is not a descendant: this is a cycle"
     } else {
-        "a node that comes before it"
+        "a node with a smaller index"
     };
     Err(value("parent", node, expected, got.into()))
 }

@@ -70,9 +70,9 @@ impl Segments<'_> {
             let before = if self.parent[node] == NONE { 0 } else { self.end[self.parent[node] as usize] };
             if start != before {
                 let expected = if start < before {
-                    "the end of the segment above: these overlap"
+                    "the end of the parent's segment: the two overlap"
                 } else {
-                    "the end of the segment above (0 for a root): there is a gap"
+                    "the end of the parent's segment (0 for a root): there is a gap"
                 };
                 return Err(value("start", node, expected, start.into()));
             }
@@ -111,7 +111,7 @@ impl Segments<'_> {
             Some(index) => Err(Argument::Value {
                 argument: "tokens",
                 index: Some(index),
-                expected: "the id that the first response of this shared segment has here",
+                expected: "the token id of the first response that shares this segment",
                 got: ids.at(index).into(),
             }
             .into()),

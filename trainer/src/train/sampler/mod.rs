@@ -71,7 +71,7 @@ impl Sampler {
                 Some("expected addition or multiplication, whose working can be judged")
             }
             Self::Latr if kind == Kind::Calculator => {
-                Some("expected a task without a tool: a tree has no place for what another one writes")
+                Some("expected a task without a tool: a tree cannot hold the output of a tool")
             }
             _ => None,
         }

@@ -186,13 +186,20 @@ fn inverse(temperature: f32) -> f32 {
 /// e^y for y ≤ 0; 0 below the cut.
 #[inline(always)]
 pub(crate) fn weight<A: Arith>(y: f32) -> f32 {
-    num::exp_normal::<A>(cut(y))
+    factors::<A>(y).0
 }
 
-/// y, or [`num::EXP_IS_ZERO`] below the cut.
+/// [`weight`], and y as the other factor of a product: bounded where the weight is 0.
 #[inline(always)]
-fn cut(y: f32) -> f32 {
-    num::select(y < CUT, num::EXP_IS_ZERO, y)
+fn factors<A: Arith>(y: f32) -> (f32, f32) {
+    if cfg!(any(target_arch = "nvptx64", target_arch = "amdgpu")) {
+        let y = num::select(y < CUT, num::EXP_IS_ZERO, y);
+        return (num::exp_normal::<A>(y), y);
+    }
+    // One operation more, and a tenth faster in a vector loop, which then waits for a maximum alone.
+    let bounded = floored(y);
+    let e = num::exp_normal::<A>(bounded);
+    (if y < CUT { 0.0 } else { e }, bounded)
 }
 
 /// y, but at least the cut: a factor of a product whose other factor is 0 below the cut.

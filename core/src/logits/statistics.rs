@@ -27,7 +27,7 @@
 //! **Accuracy**: the terms of logp, H and both sums have one sign, so no digits cancel: the error is a few
 //! units of 2⁻²⁴ of (1 + |y|) times the value (conformance measures it against the oracle in binary64).
 
-use super::{LogitRows, Scale, check_temperature, cut, inverse, ln_total, weight};
+use super::{LogitRows, Scale, check_temperature, factors, inverse, ln_total, weight};
 use crate::Error;
 use crate::num::{self, Arith, Storage};
 use crate::op::Kernel;
@@ -178,8 +178,7 @@ struct Moments(Scale);
 impl Element<1, 0, 3, 0> for Moments {
     #[inline(always)]
     fn element<A: Arith>(&self, _staged: [f32; 2], input: impl Fn(usize) -> f32) -> Lane<0, 3, 0> {
-        let y = cut(self.0.exponent(input(0)));
-        let e = num::exp_normal::<A>(y);
+        let (e, y) = factors::<A>(self.0.exponent(input(0)));
         Lane { out: [], sum: [e, e * y, e * e], max: [], alarm: 0 }
     }
 }

@@ -36,9 +36,9 @@
 //! differ from those of [`LogitsStatistics`](super::LogitsStatistics) by rounding only.
 
 use super::statistics::{LogitsResults, RowResult};
-use super::{LogitRows, Scale, check_shard, check_temperature, cut, inverse};
+use super::{LogitRows, Scale, check_shard, check_temperature, factors, inverse};
 use crate::Error;
-use crate::num::{self, Arith, Storage};
+use crate::num::{Arith, Storage};
 use crate::op::Kernel;
 use crate::ragged::{In, Mask, Out, Span, Stream};
 use crate::team::order::{ordered, unordered};
@@ -189,8 +189,8 @@ struct Total(Scale);
 impl Element<1, 0, 2, 0> for Total {
     #[inline(always)]
     fn element<A: Arith>(&self, _staged: [f32; 2], input: impl Fn(usize) -> f32) -> Lane<0, 2, 0> {
-        let y = cut(self.0.exponent(input(0)));
-        Lane { out: [], sum: exact(num::exp_normal::<A>(y)), max: [], alarm: above(y) }
+        let (e, y) = factors::<A>(self.0.exponent(input(0)));
+        Lane { out: [], sum: exact(e), max: [], alarm: above(y) }
     }
 }
 
@@ -199,8 +199,7 @@ struct Moments(Scale);
 impl Element<1, 0, 6, 0> for Moments {
     #[inline(always)]
     fn element<A: Arith>(&self, _staged: [f32; 2], input: impl Fn(usize) -> f32) -> Lane<0, 6, 0> {
-        let y = cut(self.0.exponent(input(0)));
-        let e = num::exp_normal::<A>(y);
+        let (e, y) = factors::<A>(self.0.exponent(input(0)));
         let ([a, b], [c, d], [f, g]) = (exact(e), exact(e * y), exact(e * e));
         Lane { out: [], sum: [a, b, c, d, f, g], max: [], alarm: above(y) }
     }

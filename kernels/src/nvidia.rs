@@ -41,6 +41,8 @@ unsafe extern "C" {
 pub(crate) struct Thread;
 
 impl Arith for Thread {
+    const BOUNDS: bool = true;
+
     #[inline(always)]
     fn fma(a: f32, b: f32, c: f32) -> f32 {
         Hard::fma(a, b, c)

@@ -15,6 +15,9 @@ pub trait Arith: Copy + Send + Sync + 'static {
     /// √x in binary64, correctly rounded.
     fn sqrt64(x: f64) -> f64;
 
+    /// Whether [`at_least`](Arith::at_least) and [`at_most`](Arith::at_most) are one instruction each.
+    const BOUNDS: bool = false;
+
     /// x, but at least `low`. NaN stays NaN; `low` is not NaN. Of two zeros it may be either.
     #[inline(always)]
     fn at_least(x: f32, low: f32) -> f32 {

@@ -146,12 +146,14 @@ impl<G: Gate, const KL: u8, const ROWS: u8, const WANT: u8> Token<G, KL, ROWS, W
     /// The log-ratio to exponentiate for a token whose own is `d`, and whether it was within its bound.
     #[inline(always)]
     fn log_ratio<A: Arith>(&self, d: f32) -> (f32, bool) {
-        match self.sequence {
-            Some(Sequence { log_ratio, inside }) if ROWS == GENERAL => (log_ratio, inside),
-            // REINFORCE's metrics fill the registers of 16 warps: with the other instructions `ptxas` spills.
-            _ if WANT == METRICS && ROWS == GENERAL && !G::RATIO => self.guard.apply(d),
-            _ => self.guard.apply_as::<A>(d),
+        let given = if ROWS == GENERAL { self.sequence.map(|of| (of.log_ratio, of.inside)) } else { None };
+        // Bounded in any case, so that LLVM makes no branch of it.
+        if !A::BOUNDS {
+            let own = self.guard.apply(d);
+            return given.unwrap_or(own);
         }
+        // REINFORCE's metrics fill the registers of 16 warps: with the other instructions `ptxas` spills.
+        given.unwrap_or_else(|| if G::RATIO { self.guard.apply_as::<A>(d) } else { self.guard.apply(d) })
     }
 
     /// Stage 0 is the ratio, stage 1 the gate's.

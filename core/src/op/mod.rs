@@ -142,12 +142,14 @@ macro_rules! for_each_op {
                 "importance ratio exp(logp - logp_old) per token, with its statistics (1707.06347)",
                 [0 token_ratio] block;
             rollout_mismatch: $crate::correction::RolloutMismatch<'_>, "correction/mismatch.rs", "sequence",
-                "how far trainer and sampler are apart: KL estimates, chi-square, extreme tokens, perplexity \
-                 (verl)", [0 rollout_mismatch];
-            rollout_correction: $crate::correction::RolloutCorrection<'_>, "correction/weights.rs", "sequence",
+                "how far trainer and sampler are apart: KL estimates, chi-square, extreme tokens, \
+                 perplexity (verl)", [0 rollout_mismatch];
+            rollout_correction: $crate::correction::RolloutCorrection<'_>, "correction/weights.rs",
+                "sequence",
                 "importance weights (TIS, IcePop, MIS) and the loss mask that rejection leaves (verl, TRL, \
                  slime, NeMo RL, AReaL)", [0 rollout_correction, 1 rollout_correction_differences] block;
-            normalize_weights: $crate::correction::NormalizeWeights<'_>, "correction/normalize.rs", "sequence",
+            normalize_weights: $crate::correction::NormalizeWeights<'_>, "correction/normalize.rs",
+                "sequence",
                 "weights divided by their mean over the batch (verl)", [0 normalize_weights];
             log_ratio_scan: $crate::ratio::LogRatioScan<'_>, "ratio/log_ratio_scan.rs", "sequence",
                 "log-ratios of prefixes, prefix minima, segments and whole sequences, one per token \
@@ -178,16 +180,17 @@ macro_rules! for_each_op {
                 "sequence",
                 "CISPO: clipped importance weight, never differentiated; loss, dL/dlogp and metrics, fused \
                  (2506.13585)",
-                [0 policy_loss_cispo, 1 policy_loss_cispo_any, 2 policy_loss_cispo_kl, 3 policy_loss_cispo_loss,
-                 4 policy_loss_cispo_kl_loss, 5 policy_loss_cispo_metrics, 6 policy_loss_cispo_kl_metrics,
-                 7 policy_loss_cispo_narrow_loss, 8 policy_loss_cispo_narrow_metrics] block;
+                [0 policy_loss_cispo, 1 policy_loss_cispo_any, 2 policy_loss_cispo_kl,
+                 3 policy_loss_cispo_loss, 4 policy_loss_cispo_kl_loss, 5 policy_loss_cispo_metrics,
+                 6 policy_loss_cispo_kl_metrics, 7 policy_loss_cispo_narrow_loss,
+                 8 policy_loss_cispo_narrow_metrics] block;
             policy_loss_reinforce: $crate::policy_loss::PolicyLoss<'_, $crate::gate::Reinforce>,
                 "policy_loss/mod.rs", "sequence",
                 "REINFORCE without importance weight (GPG): loss, dL/dlogp and metrics, fused (2504.02546)",
                 [0 policy_loss_reinforce, 1 policy_loss_reinforce_any, 2 policy_loss_reinforce_kl,
-                 3 policy_loss_reinforce_loss, 4 policy_loss_reinforce_kl_loss, 5 policy_loss_reinforce_metrics,
-                 6 policy_loss_reinforce_kl_metrics, 7 policy_loss_reinforce_narrow_loss,
-                 8 policy_loss_reinforce_narrow_metrics] block;
+                 3 policy_loss_reinforce_loss, 4 policy_loss_reinforce_kl_loss,
+                 5 policy_loss_reinforce_metrics, 6 policy_loss_reinforce_kl_metrics,
+                 7 policy_loss_reinforce_narrow_loss, 8 policy_loss_reinforce_narrow_metrics] block;
             policy_loss_dppo_tv: $crate::policy_loss::PolicyLoss<'_, $crate::gate::DppoTv>,
                 "policy_loss/mod.rs", "sequence",
                 "DPPO, trust region by total variation: loss, dL/dlogp and metrics, fused (2602.04879)",
@@ -214,9 +217,10 @@ macro_rules! for_each_op {
                 "sequence",
                 "ReMix: PPO's clip around the latest policy's ratio; loss, dL/dlogp and metrics, fused \
                  (2507.06892)",
-                [0 policy_loss_remix, 1 policy_loss_remix_any, 2 policy_loss_remix_kl, 3 policy_loss_remix_loss,
-                 4 policy_loss_remix_kl_loss, 5 policy_loss_remix_metrics, 6 policy_loss_remix_kl_metrics,
-                 7 policy_loss_remix_narrow_loss, 8 policy_loss_remix_narrow_metrics] block;
+                [0 policy_loss_remix, 1 policy_loss_remix_any, 2 policy_loss_remix_kl,
+                 3 policy_loss_remix_loss, 4 policy_loss_remix_kl_loss, 5 policy_loss_remix_metrics,
+                 6 policy_loss_remix_kl_metrics, 7 policy_loss_remix_narrow_loss,
+                 8 policy_loss_remix_narrow_metrics] block;
             policy_loss_trust_region: $crate::policy_loss::PolicyLoss<'_, $crate::gate::TrustRegion>,
                 "policy_loss/mod.rs", "sequence",
                 "DPPO whose weight is of the sampler, or whose divergences are given: loss, dL/dlogp and \
@@ -226,8 +230,8 @@ macro_rules! for_each_op {
                  5 policy_loss_trust_region_metrics, 6 policy_loss_trust_region_kl_metrics,
                  7 policy_loss_trust_region_narrow_loss, 8 policy_loss_trust_region_narrow_metrics] block;
             policy_loss_gmpo: $crate::policy_loss::PolicyLossGmpo<'_>, "policy_loss/gmpo.rs", "sequence",
-                "GMPO: geometric-mean ratio of log-ratios clipped token by token; loss, dL/dlogp and metrics, \
-                 fused (2507.20673)", [0 policy_loss_gmpo, 1 policy_loss_gmpo_metrics] block;
+                "GMPO: geometric-mean ratio of log-ratios clipped token by token; loss, dL/dlogp and \
+                 metrics, fused (2507.20673)", [0 policy_loss_gmpo, 1 policy_loss_gmpo_metrics] block;
             sequence_weight: $crate::policy_loss::SequenceWeight<'_>, "policy_loss/sequence_weight.rs",
                 "sequence",
                 "weights by how far a sequence has moved: VESPO, TOPR, off-policy mask (2503.14286, TRL, \
@@ -295,12 +299,13 @@ macro_rules! for_each_op {
                 "logits/vocab_parallel.rs", "token",
                 "vocab_parallel_sums of logits in binary16",
                 [0 vocab_parallel_sums_f16, 1 vocab_parallel_sums_f16_moments];
-            vocab_parallel_statistics: $crate::logits::VocabParallelStatistics<'_>, "logits/vocab_parallel.rs",
-                "token",
+            vocab_parallel_statistics: $crate::logits::VocabParallelStatistics<'_>,
+                "logits/vocab_parallel.rs", "token",
                 "logits_statistics from what was reduced over the ranks of a vocabulary",
                 [0 vocab_parallel_statistics];
             otr_exact: $crate::logits::OtrExact<'_>, "logits/otr.rs", "token",
-                "one-token rollout in expectation: loss and gradient of the logits (2509.26313)", [0 otr_exact];
+                "one-token rollout in expectation: loss and gradient of the logits (2509.26313)",
+                [0 otr_exact];
             draw_tokens: $crate::logits::DrawTokens<'_>, "logits/draw.rs", "token",
                 "tokens drawn from rows of logits, by position and seed (2509.26313)", [0 draw_tokens];
             otr_sampled: $crate::logits::OtrSampled<'_>, "logits/otr_sampled.rs", "token",
@@ -325,7 +330,8 @@ macro_rules! for_each_op {
                 "live tokens, non-empty sequences and the longest of each part of a batch, for denominators \
                  on the device", [0 batch_counts];
             loss_totals: $crate::aggregate::LossTotals<'_>, "aggregate/totals.rs", "statistic",
-                "loss, metrics, counts and worst alarm of a batch from those of its sequences", [0 loss_totals];
+                "loss, metrics, counts and worst alarm of a batch from those of its sequences",
+                [0 loss_totals];
             // --- exact sums
             exact_sum: $crate::aggregate::ExactDigits<'_, f64>, "aggregate/exact_sum.rs",
                 "4 digits of 4096 values",
@@ -346,7 +352,8 @@ macro_rules! for_each_op {
                 "generalised advantage estimates over live tokens, and λ-returns (1506.02438, 2504.05118)",
                 [0 gae] block;
             vtrace: $crate::advantage::VTrace<'_>, "advantage/vtrace.rs", "sequence",
-                "values and advantages of a policy that did not sample the data (1802.01561)", [0 vtrace] block;
+                "values and advantages of a policy that did not sample the data (1802.01561)",
+                [0 vtrace] block;
             step_return: $crate::advantage::StepReturn<'_>, "advantage/step_return.rs", "trajectory",
                 "discounted sum of step rewards up to the first step that differs from the expert's \
                  (2509.11543)", [0 step_return] block;
@@ -383,9 +390,11 @@ macro_rules! for_each_op {
                 [0 entropy_bonus, 1 entropy_bonus_full];
             // --- checks
             check_offsets: $crate::check::CheckOffsets<'_>, "check.rs", "4096 offsets",
-                "first offset that is out of order, for offsets that only a device can see", [0 check_offsets];
+                "first offset that is out of order, for offsets that only a device can see",
+                [0 check_offsets];
             check_values: $crate::check::CheckValues<'_>, "check.rs", "4096 values",
-                "first live value outside its domain, for arrays that only a device can see", [0 check_values];
+                "first live value outside its domain, for arrays that only a device can see",
+                [0 check_values];
             // --- prefix trees
             tree_sort: $crate::tree::TreeSort<'_>, "tree/tree_sort.rs", "merge",
                 "two sorted runs of responses merged, with the prefix that neighbours share", [0 tree_sort];
@@ -399,8 +408,8 @@ macro_rules! for_each_op {
             gating_forward: $crate::routing::GatingForward<'_>, "routing/gating_forward.rs", "router row",
                 "experts and gate weights of a mixture-of-experts router, natural or replayed (2512.01374, \
                  2510.11370, DeepSeek-V2 to V4, ERNIE 4.5; routing)",
-                [0 gating_forward, 1 gating_forward_all, 2 gating_forward_sigmoid, 3 gating_forward_probability,
-                 4 gating_forward_sqrt_softplus];
+                [0 gating_forward, 1 gating_forward_all, 2 gating_forward_sigmoid,
+                 3 gating_forward_probability, 4 gating_forward_sqrt_softplus];
             gating_backward: $crate::routing::GatingBackward<'_>, "routing/gating_backward.rs", "router row",
                 "gradient of the dense router scores from that of the gate weights (2512.01374)",
                 [0 gating_backward, 1 gating_backward_all, 2 gating_backward_sqrt_softplus];

@@ -1,8 +1,8 @@
 //! One file per op: its arguments, how it is launched, the oracle's expectation, its cases, its tolerances.
 //!
-//! Once an op has a file here, one of the oracle's, and its lines in the lists below, everything in this crate
-//! tests it: corpus and digest, accuracy against the oracle, random cases, rows alone and repacked, garbage
-//! under the mask, faults.
+//! Once an op has a file here, one of the oracle's, and its lines in the lists below, everything in this
+//! crate tests it: corpus and digest, accuracy against the oracle, random cases, rows alone and repacked,
+//! garbage under the mask, faults.
 
 pub mod balance;
 pub mod check;

@@ -6,12 +6,13 @@
 //! `LOCKSTEP_OPS=coef` restrict it.
 
 use lockstep::{Device, Error, SimdLevel};
-use lockstep_benches::{Copy, Inputs, all, best};
+use lockstep_benches::{Copy, Inputs, all_of, best};
 
 fn main() -> Result<(), Error> {
     let number =
         |i: usize, default: usize| std::env::args().nth(i).and_then(|s| s.parse().ok()).unwrap_or(default);
     let narrow = |name: &str| std::env::var(name).ok();
+    let part = narrow("LOCKSTEP_OPS");
     let inputs = Inputs::new(number(1, 64 << 20), number(2, 4096));
     let tokens = inputs.tokens();
     let all_threads = std::thread::available_parallelism().map_or(1, usize::from);
@@ -32,10 +33,7 @@ fn main() -> Result<(), Error> {
             .filter(|l| narrow("LOCKSTEP_LEVEL").is_none_or(|n| n == l.name()))
         {
             let device = Device::cpu_with(Some(level), Some(threads))?;
-            for mut bench in all(&inputs)? {
-                if narrow("LOCKSTEP_OPS").is_some_and(|part| !bench.name.contains(&part)) {
-                    continue;
-                }
+            for mut bench in all_of(&inputs, |name| part.as_ref().is_none_or(|part| name.contains(part)))? {
                 let seconds =
                     best(if level == SimdLevel::Plain { 1 } else { 5 }, || (bench.run)(&device).map(|_| ()))?;
                 let (ns, rate) = (seconds * 1e9 / tokens as f64, bench.bytes * tokens as f64 / seconds / 1e9);

@@ -9,7 +9,7 @@
 //! `benchmark: entry`, without a bandwidth. Without a GPU it prints the reason and exits with code 1.
 
 use lockstep::{Backend, Device, Error};
-use lockstep_benches::{Bench, Inputs, OnGpu, all, copy_on_gpu};
+use lockstep_benches::{Inputs, OnGpu, all_of, copy_on_gpu};
 use lockstep_core::op::OPS;
 use lockstep_gpu::{Driver, Gpu};
 use std::time::{Duration, Instant};
@@ -38,9 +38,8 @@ fn record<D: Driver>(backend: Backend, gpu: &Gpu<D>, inputs: &Inputs, names: &[S
 
     let device = Device::open(backend.name())?;
     let timed = OnGpu::new(&device, BATCHES, LAUNCHES).expect("opened as a GPU");
-    let asked =
-        |bench: &Bench<'_>| names.is_empty() || names.iter().any(|name| bench.name.contains(&name[..]));
-    for mut bench in all(inputs)?.into_iter().filter(asked) {
+    let asked = |bench: &str| names.is_empty() || names.iter().any(|name| bench.contains(&name[..]));
+    for mut bench in all_of(inputs, asked)? {
         let times = timed.time(&mut bench)?;
         // A function that launches nothing.
         if times.is_empty() {

@@ -2,11 +2,10 @@
 //! rows, and as long ones, as the inputs.
 
 use crate::Inputs;
-use crate::ops::Bench;
+use crate::ops::{Bench, checksum, step};
 use lockstep::{Compiled, Device, Error};
 use lockstep_conformance::backend::Backend;
-use lockstep_conformance::cases::Case;
-use lockstep_conformance::{cases::random::random_of, launch};
+use lockstep_conformance::{cases::random::random_of, launch, output::Output};
 use lockstep_core::op::OpInfo;
 use lockstep_gpu::Parameters;
 use std::cell::{Cell, RefCell};
@@ -45,7 +44,7 @@ impl Backend for On<'_> {
 pub(crate) fn bench<'a>(op: &'static OpInfo, inputs: &Inputs) -> Option<Bench<'a>> {
     let offsets = if op.row == "group" { &inputs.cu_groups } else { &inputs.cu_seqlens };
     let lengths = offsets.windows(2).map(|pair| pair[1] - pair[0]).collect();
-    let case: Case = random_of(op.name, 1, lengths)?;
+    let case = random_of(op.name, 1, lengths)?;
     let bytes = Bytes(Cell::new(0));
     launch::run(&bytes, &case).ok()?;
     let per_token = bytes.0.get() as f64 / inputs.tokens() as f64;
@@ -54,9 +53,7 @@ pub(crate) fn bench<'a>(op: &'static OpInfo, inputs: &Inputs) -> Option<Bench<'a
         // A case that an op refuses is a mistake of the suite's.
         let failed = |said: String| on.1.take().unwrap_or_else(|| panic!("{said}"));
         let outputs = launch::run(&on, &case).map_err(failed)?;
-        let bits = outputs
-            .iter()
-            .flat_map(|output| (0..output.len()).step_by(output.len() / 1000 + 1).map(|i| output.bits(i)));
-        Ok(bits.fold(outputs.len() as u64, |hash, bits| hash.wrapping_mul(31).wrapping_add(bits)))
+        let read = |output: &Output| (0..output.len()).step_by(step(output.len()));
+        Ok(checksum(outputs.len(), outputs.iter().flat_map(|output| read(output).map(|i| output.bits(i)))))
     }))
 }

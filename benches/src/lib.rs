@@ -19,7 +19,7 @@ mod tree;
 pub use copy::Copy;
 pub use gpu::{OnGpu, copy_on_gpu};
 pub use inputs::Inputs;
-pub use ops::{Bench, Run, all, same_bits};
+pub use ops::{Bench, Run, all, all_of, same_bits};
 pub use tree::shared_halves;
 
 /// The least of the times that `f` takes, in seconds.

@@ -46,17 +46,24 @@ impl<'a> Bench<'a> {
     }
 }
 
-/// A checksum over about a thousand elements; reading all of them would affect the timing.
+/// A checksum of the bits of `length` elements.
+pub(crate) fn checksum(length: usize, bits: impl Iterator<Item = u64>) -> u64 {
+    bits.fold(length as u64, |h, x| h.wrapping_mul(31).wrapping_add(x))
+}
+
+/// Every how many elements a checksum reads one: about a thousand in all, because reading more would affect
+/// the timing.
+pub(crate) fn step(length: usize) -> usize {
+    length / 1000 + 1
+}
+
 pub(crate) fn bits(values: &[f32]) -> u64 {
-    let step = values.len() / 1000 + 1;
-    values
-        .iter()
-        .step_by(step)
-        .fold(values.len() as u64, |h, x| h.wrapping_mul(31).wrapping_add(x.to_bits().into()))
+    let read = values.iter().step_by(step(values.len()));
+    checksum(values.len(), read.map(|x| x.to_bits().into()))
 }
 
 pub(crate) fn bits64(values: &[f64]) -> u64 {
-    values.iter().fold(values.len() as u64, |h, x| h.wrapping_mul(31).wrapping_add(x.to_bits()))
+    checksum(values.len(), values.iter().map(|x| x.to_bits()))
 }
 
 fn policy<'a, G: Gate + 'a>(
@@ -112,6 +119,11 @@ where
 
 /// All ops.
 pub fn all(inputs: &Inputs) -> Result<Vec<Bench<'_>>, Error> {
+    all_of(inputs, |_| true)
+}
+
+/// The benchmarks whose name is `asked` for; no case is drawn for another.
+pub fn all_of(inputs: &Inputs, asked: impl Fn(&str) -> bool) -> Result<Vec<Bench<'_>>, Error> {
     let batch = inputs.batch()?;
     let both = (batch, batch.counts(&Device::cpu())?);
     let ppo = PpoClip { clip_ratio_low: 0.2, clip_ratio_high: 0.28, clip_ratio_c: 3.0 };
@@ -194,8 +206,10 @@ pub fn all(inputs: &Inputs) -> Result<Vec<Bench<'_>>, Error> {
     list.extend(crate::functions::benches(inputs, batch));
     // --- routing replay
     list.extend(crate::routing::benches(inputs));
-    let without = |op: &&OpInfo| !list.iter().flat_map(Bench::ops).any(|name| name == op.name);
+    let without =
+        |op: &&OpInfo| asked(op.name) && !list.iter().flat_map(Bench::ops).any(|name| name == op.name);
     let drawn: Vec<_> = OPS.iter().filter(without).filter_map(|op| crate::drawn::bench(op, inputs)).collect();
+    list.retain(|bench| asked(bench.name));
     list.extend(drawn);
     Ok(list)
 }

@@ -407,7 +407,7 @@ macro_rules! for_each_op {
             // --- routing replay
             gating_forward: $crate::routing::GatingForward<'_>, "routing/gating_forward.rs", "router row",
                 "experts and gate weights of a mixture-of-experts router, natural or replayed (2512.01374, \
-                 2510.11370, DeepSeek-V2 to V4, ERNIE 4.5; routing)",
+                 2510.11370, DeepSeek-V2 to V4, ERNIE 4.5)",
                 [0 gating_forward, 1 gating_forward_all, 2 gating_forward_sigmoid,
                  3 gating_forward_probability, 4 gating_forward_sqrt_softplus];
             gating_backward: $crate::routing::GatingBackward<'_>, "routing/gating_backward.rs", "router row",

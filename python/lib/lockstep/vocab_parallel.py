@@ -62,11 +62,12 @@ class _Statistics(torch.autograd.Function):
             found = logits.new_empty(logits.shape[:-1], dtype=torch.int64)
             shard = (_FORMATS[rows.dtype], width, first)
             launch(_native.vocab_parallel_top, *shard, **arrays, largest=found)
-            return (shard, arrays, _of_rows("labels", "u32", labels, logits)), found
+            narrow = _in_32_bits(labels)
+            return (shard, arrays, narrow, _of_rows("labels", "u32", narrow, logits)), found
 
         done, failure = _tried(top)
         _agree(engine, failure, [])
-        (shard, arrays, tokens), largest = done
+        (shard, arrays, labels, tokens), largest = done
         _reduce(engine, largest, op.MAX)
 
         sums = logits.new_empty((8 if entropy else 4, *logits.shape[:-1]), dtype=torch.float64)
@@ -118,4 +119,4 @@ def statistics(
     that its row forbids (index of the row); wrong shapes; a temperature outside 1e-6 to 1e6; more than 2^24
     entries in the vocabulary.
     """
-    return _named(_Statistics.apply(logits, _in_32_bits(labels), mask, _Torch(group), vocab_start, temperature, entropy, inplace_backward), entropy)
+    return _named(_Statistics.apply(logits, labels, mask, _Torch(group), vocab_start, temperature, entropy, inplace_backward), entropy)

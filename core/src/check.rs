@@ -4,7 +4,6 @@
 //! fault. The first row that did not pass holds the first fault of the whole argument ([`first_fault`]). If
 //! offsets did not pass, launch nothing else on them: a GPU reads and writes wherever they point.
 
-use crate::Error;
 use crate::op::Kernel;
 use crate::ragged::{Cells, In, Mask, Out, Span};
 use crate::team::Team;
@@ -67,37 +66,23 @@ fn report<T: Team>(
     }
 }
 
-/// The op `check_offsets`: checks that offsets start at 0, never decrease and end at `elements`.
-///
-/// The position of a fault is an index into `offsets`.
-#[derive(Debug)]
-pub struct CheckOffsets<'a> {
-    /// Offsets, `[R+1]`.
-    pub offsets: In<'a, u32>,
-    /// Required value of the last offset.
-    pub elements: usize,
-    /// Report, `[rows(R+1)]`.
-    pub first_fault: Out<'a, u32>,
+crate::kernel! {
+    /// The op `check_offsets`: checks that offsets start at 0, never decrease and end at `elements`.
+    ///
+    /// The position of a fault is an index into `offsets`.
+    pub struct CheckOffsets<'a> {
+        /// Offsets, `[R+1]`.
+        pub offsets: In<'a, u32>,
+        /// Required value of the last offset.
+        pub elements: usize,
+        /// Report, `[rows(R+1)]`.
+        pub first_fault: Out<'a, u32> [blocks],
+    }
+    unsafe "check_offsets", rows |k| rows(k.offsets.len()), work |_, _| BLOCK,
+        let blocks = |k| rows(k.offsets.len());
 }
 
-crate::kernel_args!(unsafe CheckOffsets<'_> { offsets, elements, first_fault });
-
 impl Kernel for CheckOffsets<'_> {
-    const NAME: &'static str = "check_offsets";
-
-    fn check_bounds(&self) -> Result<(), Error> {
-        crate::lengths!(self; rows(self.offsets.len()) => first_fault);
-        Ok(())
-    }
-
-    fn rows(&self) -> usize {
-        rows(self.offsets.len())
-    }
-
-    fn work(&self, _row: usize) -> usize {
-        BLOCK
-    }
-
     #[inline(always)]
     fn row<T: Team>(&self, team: &T, row: usize) {
         let (offsets, last) = (self.offsets, self.offsets.len() - 1);
@@ -155,39 +140,26 @@ impl Domain {
     }
 }
 
-/// The op `check_values`: checks that live values lie in their domain.
-///
-/// The position of a fault is an index into `values`.
-#[derive(Debug)]
-pub struct CheckValues<'a> {
-    /// Values, `[N]`.
-    pub values: In<'a, f32>,
-    /// Values to check, `[N]`.
-    pub mask: Mask<'a>,
-    /// The domain of the values.
-    pub domain: Domain,
-    /// Report, `[rows(N)]`.
-    pub first_fault: Out<'a, u32>,
+crate::kernel! {
+    /// The op `check_values`: checks that live values lie in their domain.
+    ///
+    /// The position of a fault is an index into `values`.
+    pub struct CheckValues<'a> {
+        /// Values, `[N]`.
+        pub values: In<'a, f32>,
+        /// Values to check, `[N]`.
+        pub mask: Mask<'a> [values],
+        /// The domain of the values.
+        pub domain: Domain,
+        /// Report, `[rows(N)]`.
+        pub first_fault: Out<'a, u32> [blocks],
+    }
+    unsafe "check_values", rows |k| rows(k.values.len()), work |_, _| BLOCK,
+        let values = |k| k.values.len(),
+        let blocks = |_| rows(values);
 }
 
-crate::kernel_args!(unsafe CheckValues<'_> { values, mask, domain, first_fault });
-
 impl Kernel for CheckValues<'_> {
-    const NAME: &'static str = "check_values";
-
-    fn check_bounds(&self) -> Result<(), Error> {
-        crate::lengths!(self; self.values.len() => mask; rows(self.values.len()) => first_fault);
-        Ok(())
-    }
-
-    fn rows(&self) -> usize {
-        rows(self.values.len())
-    }
-
-    fn work(&self, _row: usize) -> usize {
-        BLOCK
-    }
-
     #[inline(always)]
     fn row<T: Team>(&self, team: &T, row: usize) {
         report(team, row, block(row, self.values.len()), *self.first_fault, |i| {

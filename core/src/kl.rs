@@ -242,31 +242,30 @@ fn k2(x: f32) -> (f32, f32) {
     (0.5 * (x * x), x)
 }
 
-/// The op `kl`: value and gradient of a KL estimator for each token.
-#[derive(Debug)]
-pub struct KlDivergence<'a> {
-    /// Offsets of sequences, `[S+1]`.
-    pub cu_seqlens: Offsets<'a>,
-    /// Tokens that count, `[N]`.
-    pub loss_mask: Mask<'a>,
-    /// Log-probabilities of the policy, `[N]`.
-    pub logp: In<'a, f32>,
-    /// Log-probabilities of the reference policy, `[N]`.
-    pub logp_ref: In<'a, f32>,
-    /// Estimator and clamps.
-    pub kl: Kl,
-    /// Value of the estimator, `[N]`.
-    pub value: Option<Out<'a, f32>>,
-    /// d value / d logp, `[N]`.
-    pub gradient: Option<Out<'a, f32>>,
-    /// Sum of the value over live tokens, `[S]`.
-    pub row_sum: Out<'a, f64>,
-    /// Above [`flag::LIMIT`] if a live input or result is bad, `[S]`.
-    pub row_alarm: Out<'a, u32>,
+crate::kernel! {
+    /// The op `kl`: value and gradient of a KL estimator for each token.
+    pub struct KlDivergence<'a> {
+        /// Offsets of sequences, `[S+1]`.
+        pub cu_seqlens: Offsets<'a>,
+        /// Tokens that count, `[N]`.
+        pub loss_mask: Mask<'a> [tokens],
+        /// Log-probabilities of the policy, `[N]`.
+        pub logp: In<'a, f32> [tokens],
+        /// Log-probabilities of the reference policy, `[N]`.
+        pub logp_ref: In<'a, f32> [tokens],
+        /// Estimator and clamps.
+        pub kl: Kl,
+        /// Value of the estimator, `[N]`.
+        pub value: Option<Out<'a, f32>> [tokens],
+        /// d value / d logp, `[N]`.
+        pub gradient: Option<Out<'a, f32>> [tokens],
+        /// Sum of the value over live tokens, `[S]`.
+        pub row_sum: Out<'a, f64> [sequences],
+        /// Above [`flag::LIMIT`] if a live input or result is bad, `[S]`.
+        pub row_alarm: Out<'a, u32> [sequences],
+    }
+    unsafe "kl", over cu_seqlens (tokens, sequences);
 }
-
-crate::kernel_args!(unsafe KlDivergence<'_> { cu_seqlens, loss_mask, logp, logp_ref, kl, value, gradient,
-    row_sum, row_alarm });
 
 impl KlDivergence<'_> {
     #[inline(always)]
@@ -299,17 +298,6 @@ impl Element<2, 2, 1, 0> for Token {
 }
 
 impl Kernel for KlDivergence<'_> {
-    const NAME: &'static str = "kl";
-
-    fn check_bounds(&self) -> Result<(), Error> {
-        let (tokens, sequences) = self.cu_seqlens.sizes();
-        crate::lengths!(self; tokens => loss_mask, logp, logp_ref, value, gradient;
-            sequences => row_sum, row_alarm);
-        Ok(())
-    }
-
-    crate::rows_of!(cu_seqlens);
-
     crate::row_by_variant!(0, 1, 2; 3);
 
     #[inline(always)]

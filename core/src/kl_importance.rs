@@ -32,37 +32,36 @@ use crate::ragged::{In, Mask, Offsets, Out, Stream, flag, sink};
 use crate::ratio::Guard;
 use crate::team::{Element, Lane, Team};
 
-/// The op `kl_importance`: importance-weighted KL estimate and its gradient for each token.
-#[derive(Debug)]
-pub struct KlImportance<'a> {
-    /// Offsets of sequences, `[S+1]`.
-    pub cu_seqlens: Offsets<'a>,
-    /// Tokens that count, `[N]`.
-    pub loss_mask: Mask<'a>,
-    /// Log-probabilities of the policy, `[N]`; the only differentiable input.
-    pub logp: In<'a, f32>,
-    /// Log-probabilities under the policy that sampled, `[N]`.
-    pub logp_old: In<'a, f32>,
-    /// Log-probabilities of the reference policy, `[N]`.
-    pub logp_ref: In<'a, f32>,
-    /// Estimator and its clamps.
-    pub kl: Kl,
-    /// Guard applied to the log-ratio before r = exp(·).
-    pub guard: Guard,
-    /// Whether the gradient also flows through r.
-    pub through_ratio: bool,
-    /// Value r·k, `[N]`.
-    pub value: Option<Out<'a, f32>>,
-    /// d value / d logp, `[N]`.
-    pub gradient: Option<Out<'a, f32>>,
-    /// Sum of the value over live tokens, `[S]`.
-    pub row_sum: Out<'a, f64>,
-    /// Above [`flag::LIMIT`] if a live input or result is bad, `[S]`.
-    pub row_alarm: Out<'a, u32>,
+crate::kernel! {
+    /// The op `kl_importance`: importance-weighted KL estimate and its gradient for each token.
+    pub struct KlImportance<'a> {
+        /// Offsets of sequences, `[S+1]`.
+        pub cu_seqlens: Offsets<'a>,
+        /// Tokens that count, `[N]`.
+        pub loss_mask: Mask<'a> [tokens],
+        /// Log-probabilities of the policy, `[N]`; the only differentiable input.
+        pub logp: In<'a, f32> [tokens],
+        /// Log-probabilities under the policy that sampled, `[N]`.
+        pub logp_old: In<'a, f32> [tokens],
+        /// Log-probabilities of the reference policy, `[N]`.
+        pub logp_ref: In<'a, f32> [tokens],
+        /// Estimator and its clamps.
+        pub kl: Kl,
+        /// Guard applied to the log-ratio before r = exp(·).
+        pub guard: Guard,
+        /// Whether the gradient also flows through r.
+        pub through_ratio: bool,
+        /// Value r·k, `[N]`.
+        pub value: Option<Out<'a, f32>> [tokens],
+        /// d value / d logp, `[N]`.
+        pub gradient: Option<Out<'a, f32>> [tokens],
+        /// Sum of the value over live tokens, `[S]`.
+        pub row_sum: Out<'a, f64> [sequences],
+        /// Above [`flag::LIMIT`] if a live input or result is bad, `[S]`.
+        pub row_alarm: Out<'a, u32> [sequences],
+    }
+    unsafe "kl_importance", over cu_seqlens (tokens, sequences);
 }
-
-crate::kernel_args!(unsafe KlImportance<'_> { cu_seqlens, loss_mask, logp, logp_old, logp_ref, kl, guard,
-    through_ratio, value, gradient, row_sum, row_alarm });
 
 impl KlImportance<'_> {
     /// Checks that clamps and guard are in their domain.
@@ -134,17 +133,6 @@ impl<const ESTIMATOR: u8> Element<3, 2, 1, 0> for Token<ESTIMATOR> {
 }
 
 impl Kernel for KlImportance<'_> {
-    const NAME: &'static str = "kl_importance";
-
-    fn check_bounds(&self) -> Result<(), Error> {
-        let (tokens, sequences) = self.cu_seqlens.sizes();
-        crate::lengths!(self; tokens => loss_mask, logp, logp_old, logp_ref, value, gradient;
-            sequences => row_sum, row_alarm);
-        Ok(())
-    }
-
-    crate::rows_of!(cu_seqlens);
-
     #[inline(always)]
     fn row<T: Team>(&self, team: &T, row: usize) {
         // On a CPU the loop must know its estimator, or it stays scalar.

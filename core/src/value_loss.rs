@@ -33,44 +33,42 @@ use crate::op::Kernel;
 use crate::ragged::{In, Mask, Offsets, Out, Sink, Stream, flag, sink};
 use crate::team::{Element, Lane, Team};
 
-/// The op `value_loss`: loss, dL/dV and number of clipped tokens.
-#[derive(Debug)]
-pub struct ValueLoss<'a> {
-    /// Offsets of sequences, `[S+1]`.
-    pub cu_seqlens: Offsets<'a>,
-    /// Tokens that count, `[N]`.
-    pub loss_mask: Mask<'a>,
-    /// V, the critic's values, `[N]`; the only differentiable input.
-    pub values: In<'a, f32>,
-    /// Values V_old at the start of the step, `[N]`; may be absent without clipping.
-    pub values_old: Option<In<'a, f32>>,
-    /// Returns, `[N]`.
-    pub returns: In<'a, f32>,
-    /// Largest distance of V from V_old; ∞ for no clipping.
-    pub cliprange_value: f32,
-    /// Huber's δ: larger errors enter linearly; ∞ for the square only.
-    pub huber_delta: f32,
-    /// Aggregation weight.
-    pub weight: Weight,
-    /// Numbers of the aggregation that are read from memory.
-    pub weight_from: WeightFrom<'a>,
-    /// dL/dV, `[N]`.
-    pub gradient: Out<'a, f32>,
-    /// Loss l per token, without W, `[N]`.
-    pub token_loss: Option<Out<'a, f32>>,
-    /// Loss per sequence, W·Σ l, `[S]`.
-    pub row_loss: Out<'a, f64>,
-    /// Number of tokens whose clipped branch was the larger, `[S]`.
-    pub row_clipped: Out<'a, u32>,
-    /// Number of live tokens, `[S]`.
-    pub row_tokens: Out<'a, u32>,
-    /// Above [`flag::LIMIT`] if a live input or result is bad, `[S]`.
-    pub row_alarm: Out<'a, u32>,
+crate::kernel! {
+    /// The op `value_loss`: loss, dL/dV and number of clipped tokens.
+    pub struct ValueLoss<'a> {
+        /// Offsets of sequences, `[S+1]`.
+        pub cu_seqlens: Offsets<'a>,
+        /// Tokens that count, `[N]`.
+        pub loss_mask: Mask<'a> [tokens],
+        /// V, the critic's values, `[N]`; the only differentiable input.
+        pub values: In<'a, f32> [tokens],
+        /// Values V_old at the start of the step, `[N]`; may be absent without clipping.
+        pub values_old: Option<In<'a, f32>> [tokens],
+        /// Returns, `[N]`.
+        pub returns: In<'a, f32> [tokens],
+        /// Largest distance of V from V_old; ∞ for no clipping.
+        pub cliprange_value: f32,
+        /// Huber's δ: larger errors enter linearly; ∞ for the square only.
+        pub huber_delta: f32,
+        /// Aggregation weight.
+        pub weight: Weight,
+        /// Numbers of the aggregation that are read from memory.
+        pub weight_from: WeightFrom<'a>,
+        /// dL/dV, `[N]`.
+        pub gradient: Out<'a, f32> [tokens],
+        /// Loss l per token, without W, `[N]`.
+        pub token_loss: Option<Out<'a, f32>> [tokens],
+        /// Loss per sequence, W·Σ l, `[S]`.
+        pub row_loss: Out<'a, f64> [sequences],
+        /// Number of tokens whose clipped branch was the larger, `[S]`.
+        pub row_clipped: Out<'a, u32> [sequences],
+        /// Number of live tokens, `[S]`.
+        pub row_tokens: Out<'a, u32> [sequences],
+        /// Above [`flag::LIMIT`] if a live input or result is bad, `[S]`.
+        pub row_alarm: Out<'a, u32> [sequences],
+    }
+    unsafe "value_loss", over cu_seqlens (tokens, sequences);
 }
-
-crate::kernel_args!(unsafe ValueLoss<'_> { cu_seqlens, loss_mask, values, values_old, returns,
-    cliprange_value, huber_delta, weight, weight_from, gradient, token_loss, row_loss, row_clipped,
-    row_tokens, row_alarm });
 
 impl ValueLoss<'_> {
     /// Checks that the scalar parameters are in their domain and compatible with the arrays.
@@ -142,17 +140,6 @@ impl<const HUBER: bool> Element<3, 2, 2, 0> for Token<HUBER> {
 }
 
 impl Kernel for ValueLoss<'_> {
-    const NAME: &'static str = "value_loss";
-
-    fn check_bounds(&self) -> Result<(), Error> {
-        let (tokens, sequences) = self.cu_seqlens.sizes();
-        crate::lengths!(self; tokens => loss_mask, values, values_old, returns, gradient, token_loss;
-            sequences => row_loss, row_clipped, row_tokens, row_alarm);
-        Ok(())
-    }
-
-    crate::rows_of!(cu_seqlens);
-
     /// CPU only, since a GPU's sweep tests for the sink in each lane anyway: avoids computing token losses
     /// that are not wanted, and a δ that has no effect.
     #[inline(always)]

@@ -68,31 +68,24 @@ impl Cpu {
     ///
     /// ```
     /// use lockstep_core::op::Kernel;
-    /// use lockstep_core::{Error, kernel_args, lengths};
     /// use lockstep_core::ragged::{In, Out};
     /// use lockstep_core::team::Team;
     /// use lockstep_cpu::{Cpu, SimdLevel};
     ///
-    /// // A row is a sequence.
-    /// struct Doubled<'a> {
-    ///     rewards: In<'a, f32>,
-    ///     doubled: Out<'a, f32>,
+    /// lockstep_core::kernel! {
+    ///     /// Twice the reward of each sequence; a row is a sequence.
+    ///     pub struct Doubled<'a> {
+    ///         /// Rewards.
+    ///         pub rewards: In<'a, f32>,
+    ///         /// Twice as much.
+    ///         pub doubled: Out<'a, f32> [sequences],
+    ///     }
+    ///     // A row writes its own element: what `unsafe` promises.
+    ///     unsafe "doubled", rows |k| k.rewards.len(), work |_, _| 1,
+    ///         let sequences = |k| k.rewards.len();
     /// }
-    /// // A row writes its own element: what `unsafe` promises.
-    /// kernel_args!(unsafe Doubled<'_> { rewards, doubled });
     ///
     /// impl Kernel for Doubled<'_> {
-    ///     const NAME: &'static str = "doubled";
-    ///     fn check_bounds(&self) -> Result<(), Error> {
-    ///         lengths!(self; self.rewards.len() => doubled);
-    ///         Ok(())
-    ///     }
-    ///     fn rows(&self) -> usize {
-    ///         self.rewards.len()
-    ///     }
-    ///     fn work(&self, _row: usize) -> usize {
-    ///         1
-    ///     }
     ///     fn row<T: Team>(&self, team: &T, row: usize) {
     ///         if team.leads() {
     ///             self.doubled.put(row, 2.0 * self.rewards.at(row));

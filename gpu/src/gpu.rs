@@ -3,7 +3,7 @@
 use crate::staged::Arena;
 use crate::{DeviceInfo, Driver, Error, Fault, Geometry, Handle, Kind, Refusal, Shape, Stopwatch};
 use lockstep_core::check::CheckOffsets;
-use lockstep_core::op::{Kernel, MAX_WARPS, OPS, OpInfo};
+use lockstep_core::op::{Kernel, Launch, MAX_WARPS, OPS, OpInfo};
 use std::ffi::CString;
 use std::fmt;
 use std::marker::PhantomData;

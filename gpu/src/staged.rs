@@ -106,10 +106,10 @@ impl<D: Driver> Gpu<D> {
     /// ([`trim`](Gpu::trim) releases it). Several threads may run at once.
     ///
     /// Errors, by the name of the argument: an array that is too short for the rows, or an index out of
-    /// bounds ([`Kernel::check_bounds`]), because accesses are not checked on a device; and what the driver
+    /// bounds ([`Launch::check_bounds`]), because accesses are not checked on a device; and what the driver
     /// reports.
     ///
-    /// [`Kernel::check_bounds`]: lockstep_core::op::Kernel::check_bounds
+    /// [`Launch::check_bounds`]: lockstep_core::op::Launch::check_bounds
     pub fn run<K: DisjointRows>(&self, kernel: &K) -> Result<(), Error> {
         kernel.check_bounds()?;
         match kernel.rows() {

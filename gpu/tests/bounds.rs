@@ -1,4 +1,4 @@
-//! Kernels that `Kernel::check_bounds` accepts stay inside their arrays: every array of every op is
+//! Kernels that `Launch::check_bounds` accepts stay inside their arrays: every array of every op is
 //! shortened, and every index made wrong.
 //!
 //! The judge is the CPU's plain reference, which checks each access and panics.

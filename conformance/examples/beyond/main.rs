@@ -224,7 +224,7 @@ fn on_host(cpu: &Cpu) {
             row_replayed: Out::new(&mut replayed),
             row_alarm: Out::new(&mut alarm),
         };
-        assert_eq!(lockstep_core::op::Kernel::check_bounds(&kernel), Ok(()));
+        assert_eq!(lockstep_core::op::Launch::check_bounds(&kernel), Ok(()));
         cpu.rows(&kernel, n - 2..n);
         let gates: Vec<u32> = gates[(n - 2) * K..].iter().map(|gate| gate.to_bits()).collect();
         (chosen[(n - 2) * K..].to_vec(), gates)

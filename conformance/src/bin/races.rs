@@ -11,7 +11,6 @@ use lockstep_conformance::backend::Backend;
 use lockstep_conformance::digest::cases;
 use lockstep_conformance::output::first_difference;
 use lockstep_conformance::{launch, levels};
-use lockstep_core::kernel_args;
 use lockstep_core::op::{DisjointRows, Kernel, OPS};
 use lockstep_core::ragged::Out;
 use lockstep_core::team::Team;
@@ -108,24 +107,17 @@ fn every_op(level: SimdLevel) -> Result<(), String> {
     Ok(())
 }
 
-/// A kernel whose rows all write one element.
-struct Planted<'a> {
-    last: Out<'a, u64>,
+lockstep_core::kernel! {
+    /// A kernel whose rows all write one element.
+    pub struct Planted<'a> {
+        /// The element.
+        pub last: Out<'a, u64>,
+    }
+    // The promise is false on purpose; only a run that looks for the race makes it.
+    unsafe "planted", rows |_| 100, work |_, _| 1 << 20;
 }
-// The promise is false on purpose; only a run that looks for the race makes it.
-kernel_args!(unsafe Planted<'_> { last });
 
 impl Kernel for Planted<'_> {
-    const NAME: &'static str = "planted";
-    fn check_bounds(&self) -> Result<(), lockstep_core::Error> {
-        Ok(())
-    }
-    fn rows(&self) -> usize {
-        100
-    }
-    fn work(&self, _row: usize) -> usize {
-        1 << 20
-    }
     fn row<T: Team>(&self, team: &T, row: usize) {
         if team.leads() {
             // Long enough for two threads to overlap.

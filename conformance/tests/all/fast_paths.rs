@@ -4,7 +4,6 @@
 use crate::gate_batch::{credit, data, input};
 use lockstep::core::advantage::Combine;
 use lockstep::core::aggregate::{PerRow, Weight};
-use lockstep::core::kernel_args;
 use lockstep::core::kl::{Kl, KlFormula};
 use lockstep::core::kl_importance::KlImportance;
 use lockstep::core::op::{Kernel, OPS};
@@ -178,28 +177,18 @@ fn recipes_reuse_buffers_without_a_trace() {
 /// Kernels that take a GPU entry point's path on a CPU.
 macro_rules! general {
     ($($name:ident of $kernel:ident),*) => {$(
-        struct $name<'a> {
-            kernel: $kernel<'a>,
+        lockstep_core::kernel! {
+            /// The table's kernel.
+            pub struct $name<'a> {
+                /// The kernel.
+                pub kernel: $kernel<'a>,
+            }
+            // The rows are those of the table's kernel.
+            unsafe $kernel::NAME, rows |k| k.kernel.rows(), work |k, row| k.kernel.work(row),
+                check |k| k.kernel.check_bounds();
         }
 
-        // The rows are those of the table's kernel.
-        kernel_args!(unsafe $name<'_> { kernel });
-
         impl Kernel for $name<'_> {
-            const NAME: &'static str = $kernel::NAME;
-
-            fn check_bounds(&self) -> Result<(), lockstep_core::Error> {
-                self.kernel.check_bounds()
-            }
-
-            fn rows(&self) -> usize {
-                self.kernel.rows()
-            }
-
-            fn work(&self, row: usize) -> usize {
-                self.kernel.work(row)
-            }
-
             fn row<T: Team>(&self, team: &T, row: usize) {
                 self.kernel.row_as::<0, T>(team, row);
             }

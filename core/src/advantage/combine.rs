@@ -15,47 +15,29 @@
 //!
 //! **Accuracy**: binary64, in the order of k, rounded to `f32` once.
 
-use crate::Error;
 use crate::num::{self, Arith};
 use crate::op::Kernel;
 use crate::ragged::{In, Mask, Offsets, Out, Span, Stream, flag};
 use crate::team::{Element, Lane, Team};
 
-/// The op `combine`: one combined score per sequence.
-#[derive(Debug)]
-pub struct Combine<'a> {
-    /// Offsets of groups, `[G+1]`.
-    pub cu_groups: Offsets<'a>,
-    /// Scores to combine, `[K][S]`; NaN = no score.
-    pub components: In<'a, f32>,
-    /// Weight of each component, `[K]`.
-    pub weights: In<'a, f32>,
-    /// Weighted sums, `[S]`; NaN where every component is NaN.
-    pub combined: Out<'a, f32>,
+crate::kernel! {
+    /// The op `combine`: one combined score per sequence.
+    pub struct Combine<'a> {
+        /// Offsets of groups, `[G+1]`.
+        pub cu_groups: Offsets<'a>,
+        /// Scores to combine, `[K][S]`; NaN = no score.
+        pub components: In<'a, f32> [products],
+        /// Weight of each component, `[K]`.
+        pub weights: In<'a, f32>,
+        /// Weighted sums, `[S]`; NaN where every component is NaN.
+        pub combined: Out<'a, f32> [sequences],
+    }
+    unsafe "combine", over cu_groups (sequences, _),
+        work |k, row| k.cu_groups.span(row).len() * k.weights.len(),
+        let products = |k| sequences.saturating_mul(k.weights.len());
 }
 
-crate::kernel_args!(unsafe Combine<'_> { cu_groups, components, weights, combined });
-
 impl Kernel for Combine<'_> {
-    const NAME: &'static str = "combine";
-
-    fn check_bounds(&self) -> Result<(), Error> {
-        let sequences = self.cu_groups.sizes().0;
-        crate::lengths!(self;
-            sequences.saturating_mul(self.weights.len()) => components;
-            sequences => combined
-        );
-        Ok(())
-    }
-
-    fn rows(&self) -> usize {
-        self.cu_groups.rows()
-    }
-
-    fn work(&self, row: usize) -> usize {
-        self.cu_groups.span(row).len() * self.weights.len()
-    }
-
     #[inline(always)]
     fn row<T: Team>(&self, team: &T, row: usize) {
         if self.weights.len() != 2 {

@@ -21,22 +21,22 @@ use crate::op::Kernel;
 use crate::ragged::{In, Mask, Offsets, Out};
 use crate::team::{Affine, AffineF64, Direction, Team};
 
-/// The op `discounted_return`: one return per token.
-#[derive(Debug)]
-pub struct DiscountedReturn<'a> {
-    /// Offsets of sequences, `[S+1]`.
-    pub cu_seqlens: Offsets<'a>,
-    /// Which tokens take part, `[N]`.
-    pub loss_mask: Mask<'a>,
-    /// Per-token rewards, `[N]`.
-    pub rewards: In<'a, f32>,
-    /// Discount γ per live token, 0 to 1.
-    pub gamma: f64,
-    /// Returns G, `[N]`.
-    pub returns: Out<'a, f32>,
+crate::kernel! {
+    /// The op `discounted_return`: one return per token.
+    pub struct DiscountedReturn<'a> {
+        /// Offsets of sequences, `[S+1]`.
+        pub cu_seqlens: Offsets<'a>,
+        /// Which tokens take part, `[N]`.
+        pub loss_mask: Mask<'a> [tokens],
+        /// Per-token rewards, `[N]`.
+        pub rewards: In<'a, f32> [tokens],
+        /// Discount γ per live token, 0 to 1.
+        pub gamma: f64,
+        /// Returns G, `[N]`.
+        pub returns: Out<'a, f32> [tokens],
+    }
+    unsafe "discounted_return", over cu_seqlens (tokens, _);
 }
-
-crate::kernel_args!(unsafe DiscountedReturn<'_> { cu_seqlens, loss_mask, rewards, gamma, returns });
 
 impl DiscountedReturn<'_> {
     /// Checks the scalar parameters.
@@ -48,16 +48,6 @@ impl DiscountedReturn<'_> {
 }
 
 impl Kernel for DiscountedReturn<'_> {
-    const NAME: &'static str = "discounted_return";
-
-    fn check_bounds(&self) -> Result<(), Error> {
-        let tokens = self.cu_seqlens.sizes().0;
-        crate::lengths!(self; tokens => loss_mask, rewards, returns);
-        Ok(())
-    }
-
-    crate::rows_of!(cu_seqlens);
-
     #[inline(always)]
     fn row<T: Team>(&self, team: &T, row: usize) {
         team.scan(

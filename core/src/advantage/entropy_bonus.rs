@@ -25,35 +25,34 @@ use crate::op::Kernel;
 use crate::ragged::{In, Mask, Offsets, Out, Stream, flag};
 use crate::team::{Element, Lane, Team};
 
-/// The op `entropy_bonus`: one shaped advantage per token.
-#[derive(Debug)]
-pub struct EntropyBonus<'a> {
-    /// Offsets of sequences, `[S+1]`.
-    pub cu_seqlens: Offsets<'a>,
-    /// Which tokens take part, `[N]`.
-    pub loss_mask: Mask<'a>,
-    /// Advantages, `[N]` or `[S]`.
-    pub advantage: In<'a, f32>,
-    /// Whether `advantage` has one entry per token.
-    pub per_token: bool,
-    /// Log-probability of the sampled token, or, if `full`, the entropy of its distribution (at least 0),
-    /// `[N]`.
-    pub source: In<'a, f32>,
-    /// Whether `source` holds entropies.
-    pub full: bool,
-    /// Coefficient α of the entropy, at least 0.
-    pub alpha: f32,
-    /// Divisor κ of the bound |A|/κ on the bonus, above 0.
-    pub kappa: f32,
-    /// Shaped advantages A', `[N]`.
-    pub shaped: Out<'a, f32>,
-    /// Row alarm, `[S]`: above [`flag::LIMIT`] if a live input or a result is invalid.
-    pub row_alarm: Out<'a, u32>,
+crate::kernel! {
+    /// The op `entropy_bonus`: one shaped advantage per token.
+    pub struct EntropyBonus<'a> {
+        /// Offsets of sequences, `[S+1]`.
+        pub cu_seqlens: Offsets<'a>,
+        /// Which tokens take part, `[N]`.
+        pub loss_mask: Mask<'a> [tokens],
+        /// Advantages, `[N]` or `[S]`.
+        pub advantage: In<'a, f32> [advantages],
+        /// Whether `advantage` has one entry per token.
+        pub per_token: bool,
+        /// Log-probability of the sampled token, or, if `full`, the entropy of its distribution (at least 0),
+        /// `[N]`.
+        pub source: In<'a, f32> [tokens],
+        /// Whether `source` holds entropies.
+        pub full: bool,
+        /// Coefficient α of the entropy, at least 0.
+        pub alpha: f32,
+        /// Divisor κ of the bound |A|/κ on the bonus, above 0.
+        pub kappa: f32,
+        /// Shaped advantages A', `[N]`.
+        pub shaped: Out<'a, f32> [tokens],
+        /// Row alarm, `[S]`: above [`flag::LIMIT`] if a live input or a result is invalid.
+        pub row_alarm: Out<'a, u32> [sequences],
+    }
+    unsafe "entropy_bonus", over cu_seqlens (tokens, sequences),
+        let advantages = |k| if k.per_token { tokens } else { sequences };
 }
-
-crate::kernel_args!(unsafe EntropyBonus<'_> {
-    cu_seqlens, loss_mask, advantage, per_token, source, full, alpha, kappa, shaped, row_alarm
-});
 
 impl EntropyBonus<'_> {
     /// Checks the scalar parameters.
@@ -106,20 +105,6 @@ impl<const FULL: bool> Element<2, 1, 0, 0> for Token<FULL> {
 }
 
 impl Kernel for EntropyBonus<'_> {
-    const NAME: &'static str = "entropy_bonus";
-
-    fn check_bounds(&self) -> Result<(), Error> {
-        let (tokens, sequences) = self.cu_seqlens.sizes();
-        crate::lengths!(self;
-            tokens => loss_mask, source, shaped;
-            if self.per_token { tokens } else { sequences } => advantage;
-            sequences => row_alarm
-        );
-        Ok(())
-    }
-
-    crate::rows_of!(cu_seqlens);
-
     crate::row_by_variant!(0; 1);
 
     #[inline(always)]

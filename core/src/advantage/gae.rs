@@ -31,40 +31,37 @@ use crate::op::Kernel;
 use crate::ragged::{In, Mask, Offsets, Out, Stream, flag, sink};
 use crate::team::{Affine, Recurrence, Step, Team};
 
-/// The op `gae`: an advantage and a λ-return per token.
-#[derive(Debug)]
-pub struct Gae<'a> {
-    /// Offsets of sequences, `[S+1]`.
-    pub cu_seqlens: Offsets<'a>,
-    /// Which tokens take part, `[N]`.
-    pub loss_mask: Mask<'a>,
-    /// Per-token rewards, `[N]`.
-    pub rewards: In<'a, f32>,
-    /// The critic's values, `[N]`.
-    pub values: In<'a, f32>,
-    /// Value after the last live token, `[S]`; absent = 0.
-    pub bootstrap: Option<In<'a, f32>>,
-    /// Truncated sequences, whose bootstrap is used, `[S]`.
-    pub truncated: Mask<'a>,
-    /// Discount γ per live token, 0 to 1.
-    pub gamma: f64,
-    /// λ, 0 to 1.
-    pub lambda: f64,
-    /// α of [`length_adaptive_lambda`], which then replaces `lambda`.
-    pub length_alpha: Option<f64>,
-    /// Advantages A, `[N]`.
-    pub advantage: Option<Out<'a, f32>>,
-    /// λ-returns G, `[N]`.
-    pub returns: Option<Out<'a, f32>>,
-    /// Row alarm, `[S]`: above [`flag::LIMIT`] if a live reward or value, a bootstrap in use, or a result is
-    /// not finite.
-    pub row_alarm: Out<'a, u32>,
+crate::kernel! {
+    /// The op `gae`: an advantage and a λ-return per token.
+    pub struct Gae<'a> {
+        /// Offsets of sequences, `[S+1]`.
+        pub cu_seqlens: Offsets<'a>,
+        /// Which tokens take part, `[N]`.
+        pub loss_mask: Mask<'a> [tokens],
+        /// Per-token rewards, `[N]`.
+        pub rewards: In<'a, f32> [tokens],
+        /// The critic's values, `[N]`.
+        pub values: In<'a, f32> [tokens],
+        /// Value after the last live token, `[S]`; absent = 0.
+        pub bootstrap: Option<In<'a, f32>> [sequences],
+        /// Truncated sequences, whose bootstrap is used, `[S]`.
+        pub truncated: Mask<'a> [sequences],
+        /// Discount γ per live token, 0 to 1.
+        pub gamma: f64,
+        /// λ, 0 to 1.
+        pub lambda: f64,
+        /// α of [`length_adaptive_lambda`], which then replaces `lambda`.
+        pub length_alpha: Option<f64>,
+        /// Advantages A, `[N]`.
+        pub advantage: Option<Out<'a, f32>> [tokens],
+        /// λ-returns G, `[N]`.
+        pub returns: Option<Out<'a, f32>> [tokens],
+        /// Row alarm, `[S]`: above [`flag::LIMIT`] if a live reward or value, a bootstrap in use, or a result
+        /// is not finite.
+        pub row_alarm: Out<'a, u32> [sequences],
+    }
+    unsafe "gae", over cu_seqlens (tokens, sequences);
 }
-
-crate::kernel_args!(unsafe Gae<'_> {
-    cu_seqlens, loss_mask, rewards, values, bootstrap, truncated, gamma, lambda, length_alpha, advantage,
-    returns, row_alarm
-});
 
 impl Gae<'_> {
     /// Checks the scalar parameters.
@@ -93,19 +90,6 @@ pub fn length_adaptive_lambda(alpha: f64, length: u64) -> f64 {
 }
 
 impl Kernel for Gae<'_> {
-    const NAME: &'static str = "gae";
-
-    fn check_bounds(&self) -> Result<(), Error> {
-        let (tokens, sequences) = self.cu_seqlens.sizes();
-        crate::lengths!(self;
-            tokens => loss_mask, rewards, values, advantage, returns;
-            sequences => bootstrap, truncated, row_alarm
-        );
-        Ok(())
-    }
-
-    crate::rows_of!(cu_seqlens);
-
     #[inline(always)]
     fn row<T: Team>(&self, team: &T, row: usize) {
         let (span, mask) = (self.cu_seqlens.span(row), self.loss_mask);

@@ -76,54 +76,53 @@ pub mod status {
 /// The `pivot` of a group without one.
 pub const NO_PIVOT: u32 = u32::MAX;
 
-/// The op `group_advantage`: one advantage per sequence, and the statistics of each group.
-#[derive(Debug)]
-pub struct GroupAdvantage<'a> {
-    /// Offsets of groups, in sequences, `[G+1]`.
-    pub cu_groups: Offsets<'a>,
-    /// Outcome reward per sequence, `[S]`.
-    pub rewards: In<'a, f32>,
-    /// Which sequences are counted, `[S]`.
-    pub valid: Mask<'a>,
-    /// What rewards are compared with.
-    pub baseline: Baseline,
-    /// What the difference is divided by.
-    pub scale: Scale,
-    /// What a group with one counted member gets.
-    pub singleton: Singleton,
-    /// Largest magnitude of an advantage; ∞ = no limit.
-    pub limit: f64,
-    /// A standard deviation of at most this value is not divided by; at 0, only a deviation of exactly 0. For
-    /// [`Scale::Std`] and [`Scale::Batch`]; 0 otherwise.
-    pub least_std: f64,
-    /// Weights of [`Baseline::Weighted`], `[S]`.
-    pub weights: Option<In<'a, f32>>,
-    /// Lengths of [`Baseline::Length`], `[S]`: `row_tokens` of [`Aggregate`](crate::aggregate::Aggregate).
-    pub lengths: Option<In<'a, u32>>,
-    /// Baseline or prior of each group, `[G]`.
-    pub given: Option<In<'a, f32>>,
-    /// Statistics of the whole batch, `[6]`, as [`FoldMoments`](crate::aggregate::FoldMoments) writes them;
-    /// they stay on the device, so the host does not wait.
-    pub moments: Option<In<'a, f64>>,
-    /// Advantages, `[S]`.
-    pub advantage: Out<'a, f32>,
-    /// The baseline, or the mean for `LeaveOneOut`, `[G]`.
-    pub mean: Out<'a, f32>,
-    /// The scale without its eps or floor, or the standard deviation for `None` and `LeaveOneOutStd`, `[G]`.
-    pub std: Out<'a, f32>,
-    /// Number of counted members, `[G]`.
-    pub counted: Out<'a, u32>,
-    /// [`status`] bits, `[G]`.
-    pub status: Out<'a, u32>,
-    /// Position of the pivot within its group, or [`NO_PIVOT`], `[G]`. MC-GRPO leaves the pivot out of the
-    /// batch.
-    pub pivot: Option<Out<'a, u32>>,
+crate::kernel! {
+    /// The op `group_advantage`: one advantage per sequence, and the statistics of each group.
+    pub struct GroupAdvantage<'a> {
+        /// Offsets of groups, in sequences, `[G+1]`.
+        pub cu_groups: Offsets<'a>,
+        /// Outcome reward per sequence, `[S]`.
+        pub rewards: In<'a, f32> [sequences],
+        /// Which sequences are counted, `[S]`.
+        pub valid: Mask<'a> [sequences],
+        /// What rewards are compared with.
+        pub baseline: Baseline,
+        /// What the difference is divided by.
+        pub scale: Scale,
+        /// What a group with one counted member gets.
+        pub singleton: Singleton,
+        /// Largest magnitude of an advantage; ∞ = no limit.
+        pub limit: f64,
+        /// A standard deviation of at most this value is not divided by; at 0, only a deviation of exactly 0.
+        /// For [`Scale::Std`] and [`Scale::Batch`]; 0 otherwise.
+        pub least_std: f64,
+        /// Weights of [`Baseline::Weighted`], `[S]`.
+        pub weights: Option<In<'a, f32>> [sequences],
+        /// Lengths of [`Baseline::Length`], `[S]`: `row_tokens` of
+        /// [`Aggregate`](crate::aggregate::Aggregate).
+        pub lengths: Option<In<'a, u32>> [sequences],
+        /// Baseline or prior of each group, `[G]`.
+        pub given: Option<In<'a, f32>> [groups],
+        /// Statistics of the whole batch, `[6]`, as [`FoldMoments`](crate::aggregate::FoldMoments) writes
+        /// them; they stay on the device, so the host does not wait.
+        pub moments: Option<In<'a, f64>> [moments::MOMENTS],
+        /// Advantages, `[S]`.
+        pub advantage: Out<'a, f32> [sequences],
+        /// The baseline, or the mean for `LeaveOneOut`, `[G]`.
+        pub mean: Out<'a, f32> [groups],
+        /// The scale without its eps or floor, or the standard deviation for `None` and `LeaveOneOutStd`,
+        /// `[G]`.
+        pub std: Out<'a, f32> [groups],
+        /// Number of counted members, `[G]`.
+        pub counted: Out<'a, u32> [groups],
+        /// [`status`] bits, `[G]`.
+        pub status: Out<'a, u32> [groups],
+        /// Position of the pivot within its group, or [`NO_PIVOT`], `[G]`. MC-GRPO leaves the pivot out of
+        /// the batch.
+        pub pivot: Option<Out<'a, u32>> [groups],
+    }
+    unsafe "group_advantage", over cu_groups (sequences, groups), work |k, row| k.visits(row);
 }
-
-crate::kernel_args!(unsafe GroupAdvantage<'_> {
-    cu_groups, rewards, valid, baseline, scale, singleton, limit, least_std, weights, lengths, given, moments,
-    advantage, mean, std, counted, status, pivot
-});
 
 impl GroupAdvantage<'_> {
     /// Checks the scalar parameters, and the presence and lengths of the arrays that they need.
@@ -188,6 +187,12 @@ impl GroupAdvantage<'_> {
 }
 
 impl GroupAdvantage<'_> {
+    /// Number of members that a row visits: medians and leave-one-out deviations visit every pair.
+    fn visits(&self, row: usize) -> usize {
+        let n = self.cu_groups.span(row).len();
+        if self.variant() == 0 { n } else { n.saturating_mul(n) }
+    }
+
     /// Whether `least_std` applies to the scale.
     #[inline(always)]
     fn holds_back(&self) -> bool {
@@ -201,27 +206,6 @@ impl GroupAdvantage<'_> {
 }
 
 impl Kernel for GroupAdvantage<'_> {
-    const NAME: &'static str = "group_advantage";
-
-    fn check_bounds(&self) -> Result<(), Error> {
-        let (sequences, groups) = self.cu_groups.sizes();
-        crate::lengths!(self;
-            sequences => rewards, valid, weights, lengths, advantage;
-            groups => given, mean, std, counted, status, pivot;
-            moments::MOMENTS => moments
-        );
-        Ok(())
-    }
-
-    fn rows(&self) -> usize {
-        self.cu_groups.rows()
-    }
-
-    fn work(&self, row: usize) -> usize {
-        let n = self.cu_groups.span(row).len();
-        if self.variant() == 0 { n } else { n.saturating_mul(n) }
-    }
-
     crate::row_by_variant!(0, 1; 2);
 
     /// 0: passes over the group only. 1 and 2 visit every pair of members, for medians and for leave-one-out

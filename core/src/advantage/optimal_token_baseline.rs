@@ -23,37 +23,47 @@
 
 use crate::Error;
 use crate::num;
-use crate::op::Kernel;
+use crate::op::{Kernel, check_total};
 use crate::ragged::{In, Mask, Offsets, Out, Span};
 use crate::team::Team;
 
-/// The op `optimal_token_baseline`: one advantage per token.
-#[derive(Debug)]
-pub struct OptimalTokenBaseline<'a> {
-    /// Offsets of groups, in sequences, `[G+1]`.
-    pub cu_groups: Offsets<'a>,
-    /// Offsets of sequences, in tokens, `[S+1]`.
-    pub cu_seqlens: Offsets<'a>,
-    /// Which tokens take part, `[N]`.
-    pub loss_mask: Mask<'a>,
-    /// Returns, `[N]`.
-    pub returns: In<'a, f32>,
-    /// Running sums of the score norms, `[N]`.
-    pub weights: In<'a, f32>,
-    /// Added to the sum of the weights, at least 0.
-    pub eps: f64,
-    /// Number of live tokens of each sequence, `[S]`, if the tail of the longest has no baseline; absent = it
-    /// has one.
-    pub lone_tail: Option<In<'a, u32>>,
-    /// Advantages A, `[N]`.
-    pub advantage: Out<'a, f32>,
+crate::kernel! {
+    /// The op `optimal_token_baseline`: one advantage per token.
+    pub struct OptimalTokenBaseline<'a> {
+        /// Offsets of groups, in sequences, `[G+1]`.
+        pub cu_groups: Offsets<'a>,
+        /// Offsets of sequences, in tokens, `[S+1]`.
+        pub cu_seqlens: Offsets<'a>,
+        /// Which tokens take part, `[N]`.
+        pub loss_mask: Mask<'a> [tokens],
+        /// Returns, `[N]`.
+        pub returns: In<'a, f32> [tokens],
+        /// Running sums of the score norms, `[N]`.
+        pub weights: In<'a, f32> [tokens],
+        /// Added to the sum of the weights, at least 0.
+        pub eps: f64,
+        /// Number of live tokens of each sequence, `[S]`, if the tail of the longest has no baseline; absent
+        /// = it has one.
+        pub lone_tail: Option<In<'a, u32>> [sequences],
+        /// Advantages A, `[N]`.
+        pub advantage: Out<'a, f32> [tokens],
+    }
+    unsafe "optimal_token_baseline", over cu_groups (_, _), work |k, row| k.tokens(row),
+        let tokens = |k| k.cu_seqlens.sizes().0,
+        let sequences = |k| k.cu_seqlens.rows(),
+        check |k| check_total("cu_groups", k.cu_groups.sizes().0, k.cu_seqlens.rows(), "sequences");
 }
 
-crate::kernel_args!(unsafe OptimalTokenBaseline<'_> {
-    cu_groups, cu_seqlens, loss_mask, returns, weights, eps, lone_tail, advantage
-});
-
 impl OptimalTokenBaseline<'_> {
+    /// Number of tokens of a group.
+    fn tokens(&self, row: usize) -> usize {
+        let group = self.cu_groups.span(row);
+        match group.is_empty() {
+            true => 0,
+            false => self.cu_seqlens.span(group.end - 1).end - self.cu_seqlens.span(group.start).start,
+        }
+    }
+
     /// Checks the scalar parameters.
     ///
     /// Errors: [`Error::Value`] if `eps` is negative or not finite.
@@ -97,29 +107,6 @@ impl Tail<'_> {
 }
 
 impl Kernel for OptimalTokenBaseline<'_> {
-    const NAME: &'static str = "optimal_token_baseline";
-
-    fn check_bounds(&self) -> Result<(), Error> {
-        let (tokens, sequences) = self.cu_seqlens.sizes();
-        let groups = self.cu_groups.sizes();
-        crate::op::check_total("cu_groups", groups.0, sequences, "sequences")?;
-        crate::lengths!(self; tokens => loss_mask, returns, weights, advantage; sequences => lone_tail);
-        Ok(())
-    }
-
-    fn rows(&self) -> usize {
-        self.cu_groups.rows()
-    }
-
-    fn work(&self, row: usize) -> usize {
-        let group = self.cu_groups.span(row);
-        if group.is_empty() {
-            0
-        } else {
-            self.cu_seqlens.span(group.end - 1).end - self.cu_seqlens.span(group.start).start
-        }
-    }
-
     #[inline(always)]
     fn row<T: Team>(&self, team: &T, row: usize) {
         let (group, offsets, mask) = (self.cu_groups.span(row), self.cu_seqlens, self.loss_mask);

@@ -25,30 +25,28 @@ use crate::op::Kernel;
 use crate::ragged::{In, Mask, Offsets, Out};
 use crate::team::Team;
 
-/// The op `pass_at_k`: one advantage per sequence, and the pass@k estimate of each group.
-#[derive(Debug)]
-pub struct PassAtK<'a> {
-    /// Offsets of groups, in sequences, `[G+1]`.
-    pub cu_groups: Offsets<'a>,
-    /// Outcome reward per sequence, `[S]`.
-    pub rewards: In<'a, f32>,
-    /// Which sequences are counted, `[S]`.
-    pub valid: Mask<'a>,
-    /// Number of attempts k of which at least one must be correct; at least 1.
-    pub k: u32,
-    /// A response is correct if its reward is above this.
-    pub threshold: f32,
-    /// Advantages, `[S]`.
-    pub advantage: Out<'a, f32>,
-    /// Estimate of pass@k, `[G]`; NaN with fewer than k members.
-    pub pass_at_k: Out<'a, f32>,
-    /// Number of counted members, `[G]`.
-    pub counted: Out<'a, u32>,
+crate::kernel! {
+    /// The op `pass_at_k`: one advantage per sequence, and the pass@k estimate of each group.
+    pub struct PassAtK<'a> {
+        /// Offsets of groups, in sequences, `[G+1]`.
+        pub cu_groups: Offsets<'a>,
+        /// Outcome reward per sequence, `[S]`.
+        pub rewards: In<'a, f32> [sequences],
+        /// Which sequences are counted, `[S]`.
+        pub valid: Mask<'a> [sequences],
+        /// Number of attempts k of which at least one must be correct; at least 1.
+        pub k: u32,
+        /// A response is correct if its reward is above this.
+        pub threshold: f32,
+        /// Advantages, `[S]`.
+        pub advantage: Out<'a, f32> [sequences],
+        /// Estimate of pass@k, `[G]`; NaN with fewer than k members.
+        pub pass_at_k: Out<'a, f32> [groups],
+        /// Number of counted members, `[G]`.
+        pub counted: Out<'a, u32> [groups],
+    }
+    unsafe "pass_at_k", over cu_groups (sequences, groups);
 }
-
-crate::kernel_args!(unsafe PassAtK<'_> {
-    cu_groups, rewards, valid, k, threshold, advantage, pass_at_k, counted
-});
 
 impl PassAtK<'_> {
     /// Checks the scalar parameters.
@@ -67,16 +65,6 @@ impl PassAtK<'_> {
 }
 
 impl Kernel for PassAtK<'_> {
-    const NAME: &'static str = "pass_at_k";
-
-    fn check_bounds(&self) -> Result<(), Error> {
-        let (sequences, groups) = self.cu_groups.sizes();
-        crate::lengths!(self; sequences => rewards, valid, advantage; groups => pass_at_k, counted);
-        Ok(())
-    }
-
-    crate::rows_of!(cu_groups);
-
     #[inline(always)]
     fn row<T: Team>(&self, team: &T, row: usize) {
         let span = self.cu_groups.span(row);

@@ -46,30 +46,28 @@ crate::launch_args!(
     }
 );
 
-/// The op `role_baseline`: one advantage per game and role, and the updated baselines.
-#[derive(Debug)]
-pub struct RoleBaseline<'a> {
-    /// Offsets of roles, in sequences sorted by role, `[P+1]`.
-    pub cu_roles: Offsets<'a>,
-    /// Reward of each game for its role, sorted by role, `[S]`.
-    pub rewards: In<'a, f32>,
-    /// Which sequences are counted, sorted by role, `[S]`.
-    pub valid: Mask<'a>,
-    /// Decay γ of the moving average, 0 to 1.
-    pub decay: f64,
-    /// Whether the subtraction or the update comes first.
-    pub order: Order,
-    /// Baseline b of each role before the batch, `[P]`.
-    pub state: In<'a, f64>,
-    /// Advantages, sorted by role, `[S]`.
-    pub advantage: Out<'a, f32>,
-    /// Baseline b of each role after the batch, `[P]`.
-    pub state_out: Out<'a, f64>,
+crate::kernel! {
+    /// The op `role_baseline`: one advantage per game and role, and the updated baselines.
+    pub struct RoleBaseline<'a> {
+        /// Offsets of roles, in sequences sorted by role, `[P+1]`.
+        pub cu_roles: Offsets<'a>,
+        /// Reward of each game for its role, sorted by role, `[S]`.
+        pub rewards: In<'a, f32> [games],
+        /// Which sequences are counted, sorted by role, `[S]`.
+        pub valid: Mask<'a> [games],
+        /// Decay γ of the moving average, 0 to 1.
+        pub decay: f64,
+        /// Whether the subtraction or the update comes first.
+        pub order: Order,
+        /// Baseline b of each role before the batch, `[P]`.
+        pub state: In<'a, f64> [roles],
+        /// Advantages, sorted by role, `[S]`.
+        pub advantage: Out<'a, f32> [games],
+        /// Baseline b of each role after the batch, `[P]`.
+        pub state_out: Out<'a, f64> [roles],
+    }
+    unsafe "role_baseline", over cu_roles (games, roles);
 }
-
-crate::kernel_args!(unsafe RoleBaseline<'_> {
-    cu_roles, rewards, valid, decay, order, state, advantage, state_out
-});
 
 impl RoleBaseline<'_> {
     /// Checks the decay and the number of states.
@@ -89,16 +87,6 @@ impl RoleBaseline<'_> {
 }
 
 impl Kernel for RoleBaseline<'_> {
-    const NAME: &'static str = "role_baseline";
-
-    fn check_bounds(&self) -> Result<(), Error> {
-        let (games, roles) = self.cu_roles.sizes();
-        crate::lengths!(self; games => rewards, valid, advantage; roles => state, state_out);
-        Ok(())
-    }
-
-    crate::rows_of!(cu_roles);
-
     #[inline(always)]
     fn row<T: Team>(&self, team: &T, row: usize) {
         let span = self.cu_roles.span(row);

@@ -103,35 +103,33 @@ impl Arg for Sharpening {
     }
 }
 
-/// The op `sharpen`: one adjusted advantage per sequence.
-#[derive(Debug)]
-pub struct Sharpen<'a> {
-    /// Offsets of groups, in sequences, `[G+1]`.
-    pub cu_groups: Offsets<'a>,
-    /// Advantage of each sequence, `[S]`.
-    pub advantage: In<'a, f32>,
-    /// Outcome reward per sequence, `[S]`.
-    pub rewards: In<'a, f32>,
-    /// Which sequences are counted, `[S]`.
-    pub valid: Mask<'a>,
-    /// An answer is correct if its reward is above this.
-    pub threshold: f32,
-    /// Log-probability of each sequence, `[S]`.
-    pub logp: In<'a, f64>,
-    /// Log-probability of each sequence under the reference, `[S]`; absent = 0.
-    pub logp_ref: Option<In<'a, f64>>,
-    /// Number of live tokens of each sequence, which x is divided by, `[S]`; absent = x of the whole
-    /// sequence.
-    pub tokens: Option<In<'a, u32>>,
-    /// How advantages are adjusted.
-    pub sharpening: Sharpening,
-    /// Adjusted advantages, `[S]`.
-    pub sharpened: Out<'a, f32>,
+crate::kernel! {
+    /// The op `sharpen`: one adjusted advantage per sequence.
+    pub struct Sharpen<'a> {
+        /// Offsets of groups, in sequences, `[G+1]`.
+        pub cu_groups: Offsets<'a>,
+        /// Advantage of each sequence, `[S]`.
+        pub advantage: In<'a, f32> [sequences],
+        /// Outcome reward per sequence, `[S]`.
+        pub rewards: In<'a, f32> [sequences],
+        /// Which sequences are counted, `[S]`.
+        pub valid: Mask<'a> [sequences],
+        /// An answer is correct if its reward is above this.
+        pub threshold: f32,
+        /// Log-probability of each sequence, `[S]`.
+        pub logp: In<'a, f64> [sequences],
+        /// Log-probability of each sequence under the reference, `[S]`; absent = 0.
+        pub logp_ref: Option<In<'a, f64>> [sequences],
+        /// Number of live tokens of each sequence, which x is divided by, `[S]`; absent = x of the whole
+        /// sequence.
+        pub tokens: Option<In<'a, u32>> [sequences],
+        /// How advantages are adjusted.
+        pub sharpening: Sharpening,
+        /// Adjusted advantages, `[S]`.
+        pub sharpened: Out<'a, f32> [sequences],
+    }
+    unsafe "sharpen", over cu_groups (sequences, _);
 }
-
-crate::kernel_args!(unsafe Sharpen<'_> {
-    cu_groups, advantage, rewards, valid, threshold, logp, logp_ref, tokens, sharpening, sharpened
-});
 
 impl Sharpen<'_> {
     /// Checks the scalar parameters and the lengths of the arrays.
@@ -161,16 +159,6 @@ impl Sharpen<'_> {
 }
 
 impl Kernel for Sharpen<'_> {
-    const NAME: &'static str = "sharpen";
-
-    fn check_bounds(&self) -> Result<(), Error> {
-        let sequences = self.cu_groups.sizes().0;
-        crate::lengths!(self; sequences => advantage, rewards, valid, logp, logp_ref, tokens, sharpened);
-        Ok(())
-    }
-
-    crate::rows_of!(cu_groups);
-
     #[inline(always)]
     fn row<T: Team>(&self, team: &T, row: usize) {
         let span = self.cu_groups.span(row);

@@ -25,26 +25,24 @@ use crate::op::Kernel;
 use crate::ragged::{In, Mask, Offsets, Out};
 use crate::team::{Affine, AffineF64, Direction, Team};
 
-/// The op `step_return`: one return per step.
-#[derive(Debug)]
-pub struct StepReturn<'a> {
-    /// Offsets of trajectories, in steps, `[S+1]`.
-    pub cu_steps: Offsets<'a>,
-    /// Reward of each step, `[K]`.
-    pub rewards: In<'a, f32>,
-    /// Nonzero if the step matches the expert's, `[K]`.
-    pub matches: In<'a, u8>,
-    /// Discount γ per step, 0 to 1.
-    pub gamma: f64,
-    /// Whether the reward of a step that differs is included in the returns of the steps before it.
-    pub include_first_mismatch: bool,
-    /// Returns, `[K]`.
-    pub returns: Out<'a, f32>,
+crate::kernel! {
+    /// The op `step_return`: one return per step.
+    pub struct StepReturn<'a> {
+        /// Offsets of trajectories, in steps, `[S+1]`.
+        pub cu_steps: Offsets<'a>,
+        /// Reward of each step, `[K]`.
+        pub rewards: In<'a, f32> [steps],
+        /// Nonzero if the step matches the expert's, `[K]`.
+        pub matches: In<'a, u8> [steps],
+        /// Discount γ per step, 0 to 1.
+        pub gamma: f64,
+        /// Whether the reward of a step that differs is included in the returns of the steps before it.
+        pub include_first_mismatch: bool,
+        /// Returns, `[K]`.
+        pub returns: Out<'a, f32> [steps],
+    }
+    unsafe "step_return", over cu_steps (steps, _);
 }
-
-crate::kernel_args!(unsafe StepReturn<'_> {
-    cu_steps, rewards, matches, gamma, include_first_mismatch, returns
-});
 
 impl StepReturn<'_> {
     /// Checks the scalar parameters.
@@ -67,16 +65,6 @@ pub fn step_reward(format: f64, action_type: f64, accuracy: f64) -> f64 {
 }
 
 impl Kernel for StepReturn<'_> {
-    const NAME: &'static str = "step_return";
-
-    fn check_bounds(&self) -> Result<(), Error> {
-        let steps = self.cu_steps.sizes().0;
-        crate::lengths!(self; steps => rewards, matches, returns);
-        Ok(())
-    }
-
-    crate::rows_of!(cu_steps);
-
     #[inline(always)]
     fn row<T: Team>(&self, team: &T, row: usize) {
         let (rewards, matches, returns) = (self.rewards, self.matches, *self.returns);

@@ -29,47 +29,45 @@ use crate::op::Kernel;
 use crate::ragged::{In, Mask, Offsets, Out, Stream, flag};
 use crate::team::{Affine, Recurrence, Step, Team};
 
-/// The op `vtrace`: a value target and an advantage per token.
-#[derive(Debug)]
-pub struct VTrace<'a> {
-    /// Offsets of sequences, `[S+1]`.
-    pub cu_seqlens: Offsets<'a>,
-    /// Which tokens take part, `[N]`.
-    pub loss_mask: Mask<'a>,
-    /// Log-probabilities under the target policy, whose values are estimated, `[N]`.
-    pub logp: In<'a, f32>,
-    /// Log-probabilities under the behaviour policy, which sampled the tokens, `[N]`.
-    pub logp_rollout: In<'a, f32>,
-    /// Per-token rewards, `[N]`.
-    pub rewards: In<'a, f32>,
-    /// The critic's values, `[N]`.
-    pub values: In<'a, f32>,
-    /// Value after the last live token, `[S]`; absent = 0.
-    pub bootstrap: Option<In<'a, f32>>,
-    /// Truncated sequences, whose bootstrap is used, `[S]`.
-    pub truncated: Mask<'a>,
-    /// Discount γ per live token, 0 to 1.
-    pub gamma: f64,
-    /// λ, 0 to 1.
-    pub lambda: f64,
-    /// ρ̄: upper bound of the weight of a TD error; ∞ = none.
-    pub rho_bar: f64,
-    /// ρ̄_pg: upper bound of the weight of an advantage; ∞ = none.
-    pub rho_pg: f64,
-    /// c̄: upper bound of the weight that propagates later errors back; ∞ = none.
-    pub c_bar: f64,
-    /// Value targets vs for the critic, `[N]`.
-    pub vs: Out<'a, f32>,
-    /// Advantages A, `[N]`.
-    pub advantage: Out<'a, f32>,
-    /// Row alarm, `[S]`: above [`flag::LIMIT`] if a live input, a bootstrap in use, or a result is invalid.
-    pub row_alarm: Out<'a, u32>,
+crate::kernel! {
+    /// The op `vtrace`: a value target and an advantage per token.
+    pub struct VTrace<'a> {
+        /// Offsets of sequences, `[S+1]`.
+        pub cu_seqlens: Offsets<'a>,
+        /// Which tokens take part, `[N]`.
+        pub loss_mask: Mask<'a> [tokens],
+        /// Log-probabilities under the target policy, whose values are estimated, `[N]`.
+        pub logp: In<'a, f32> [tokens],
+        /// Log-probabilities under the behaviour policy, which sampled the tokens, `[N]`.
+        pub logp_rollout: In<'a, f32> [tokens],
+        /// Per-token rewards, `[N]`.
+        pub rewards: In<'a, f32> [tokens],
+        /// The critic's values, `[N]`.
+        pub values: In<'a, f32> [tokens],
+        /// Value after the last live token, `[S]`; absent = 0.
+        pub bootstrap: Option<In<'a, f32>> [sequences],
+        /// Truncated sequences, whose bootstrap is used, `[S]`.
+        pub truncated: Mask<'a> [sequences],
+        /// Discount γ per live token, 0 to 1.
+        pub gamma: f64,
+        /// λ, 0 to 1.
+        pub lambda: f64,
+        /// ρ̄: upper bound of the weight of a TD error; ∞ = none.
+        pub rho_bar: f64,
+        /// ρ̄_pg: upper bound of the weight of an advantage; ∞ = none.
+        pub rho_pg: f64,
+        /// c̄: upper bound of the weight that propagates later errors back; ∞ = none.
+        pub c_bar: f64,
+        /// Value targets vs for the critic, `[N]`.
+        pub vs: Out<'a, f32> [tokens],
+        /// Advantages A, `[N]`.
+        pub advantage: Out<'a, f32> [tokens],
+        /// Row alarm, `[S]`: above [`flag::LIMIT`] if a live input, a bootstrap in use, or a result is
+        /// invalid.
+        pub row_alarm: Out<'a, u32> [sequences],
+    }
+    unsafe "vtrace", over cu_seqlens (tokens, sequences);
 }
-
-crate::kernel_args!(unsafe VTrace<'_> {
-    cu_seqlens, loss_mask, logp, logp_rollout, rewards, values, bootstrap, truncated, gamma, lambda, rho_bar,
-    rho_pg, c_bar, vs, advantage, row_alarm
-});
 
 impl VTrace<'_> {
     /// Checks the scalar parameters.
@@ -88,19 +86,6 @@ impl VTrace<'_> {
 }
 
 impl Kernel for VTrace<'_> {
-    const NAME: &'static str = "vtrace";
-
-    fn check_bounds(&self) -> Result<(), Error> {
-        let (tokens, sequences) = self.cu_seqlens.sizes();
-        crate::lengths!(self;
-            tokens => loss_mask, logp, logp_rollout, rewards, values, vs, advantage;
-            sequences => bootstrap, truncated, row_alarm
-        );
-        Ok(())
-    }
-
-    crate::rows_of!(cu_seqlens);
-
     #[inline(always)]
     fn row<T: Team>(&self, team: &T, row: usize) {
         let bootstrap = match self.bootstrap {

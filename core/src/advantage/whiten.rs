@@ -55,36 +55,34 @@ crate::launch_args!(
     }
 );
 
-/// The op `whiten`: one whitened value per element.
-#[derive(Debug)]
-pub struct Whiten<'a> {
-    /// Offsets of rows, `[R+1]`; they only divide the work.
-    pub offsets: Offsets<'a>,
-    /// Which elements take part, `[N]`.
-    pub mask: Mask<'a>,
-    /// Values to whiten, `[N]`.
-    pub values: In<'a, f32>,
-    /// Whether a NaN means "no value"; otherwise it raises the alarm.
-    pub nan_is_missing: bool,
-    /// Moments of the batch, `[6]`; see [`moments`].
-    pub moments: In<'a, f64>,
-    /// Whether the mean is subtracted.
-    pub centre: bool,
-    /// How the divisor is formed.
-    pub divisor: Divisor,
-    /// 1 = unbiased variance, 0 = population variance.
-    pub ddof: u32,
-    /// Added to, or the lower bound of, the variance or its root; see [`Divisor`]. At least 0.
-    pub eps: f64,
-    /// Whitened values, `[N]`.
-    pub whitened: Out<'a, f32>,
-    /// Row alarm, `[R]`: above [`flag::LIMIT`] if a value or a result is not finite.
-    pub row_alarm: Out<'a, u32>,
+crate::kernel! {
+    /// The op `whiten`: one whitened value per element.
+    pub struct Whiten<'a> {
+        /// Offsets of rows, `[R+1]`; they only divide the work.
+        pub offsets: Offsets<'a>,
+        /// Which elements take part, `[N]`.
+        pub mask: Mask<'a> [elements],
+        /// Values to whiten, `[N]`.
+        pub values: In<'a, f32> [elements],
+        /// Whether a NaN means "no value"; otherwise it raises the alarm.
+        pub nan_is_missing: bool,
+        /// Moments of the batch, `[6]`; see [`moments`].
+        pub moments: In<'a, f64> [moments::MOMENTS],
+        /// Whether the mean is subtracted.
+        pub centre: bool,
+        /// How the divisor is formed.
+        pub divisor: Divisor,
+        /// 1 = unbiased variance, 0 = population variance.
+        pub ddof: u32,
+        /// Added to, or the lower bound of, the variance or its root; see [`Divisor`]. At least 0.
+        pub eps: f64,
+        /// Whitened values, `[N]`.
+        pub whitened: Out<'a, f32> [elements],
+        /// Row alarm, `[R]`: above [`flag::LIMIT`] if a value or a result is not finite.
+        pub row_alarm: Out<'a, u32> [rows],
+    }
+    unsafe "whiten", over offsets (elements, rows);
 }
-
-crate::kernel_args!(unsafe Whiten<'_> {
-    offsets, mask, values, nan_is_missing, moments, centre, divisor, ddof, eps, whitened, row_alarm
-});
 
 impl Whiten<'_> {
     /// Checks the scalar parameters and the length of `moments`.
@@ -122,20 +120,6 @@ impl Whiten<'_> {
 }
 
 impl Kernel for Whiten<'_> {
-    const NAME: &'static str = "whiten";
-
-    fn check_bounds(&self) -> Result<(), Error> {
-        let (elements, rows) = self.offsets.sizes();
-        crate::lengths!(self;
-            elements => mask, values, whitened;
-            moments::MOMENTS => moments;
-            rows => row_alarm
-        );
-        Ok(())
-    }
-
-    crate::rows_of!(offsets);
-
     #[inline(always)]
     fn row<T: Team>(&self, team: &T, row: usize) {
         let span = self.offsets.span(row);

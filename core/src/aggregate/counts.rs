@@ -24,24 +24,26 @@ use crate::op::Kernel;
 use crate::ragged::{Mask, Offsets, Out};
 use crate::team::Team;
 
-/// The op `batch_counts`: live tokens, non-empty sequences and longest length of each part of a batch.
-#[derive(Debug)]
-pub struct BatchCounts<'a> {
-    /// Offsets of sequences, `[S+1]`.
-    pub cu_seqlens: Offsets<'a>,
-    /// Tokens that count, `[N]`.
-    pub loss_mask: Mask<'a>,
-    /// Number of parts P, from 1 to [`PARTS`].
-    pub parts: usize,
-    /// Live tokens of each part, `[P]`.
-    pub tokens: Out<'a, u64>,
-    /// Sequences of each part that have a live token, `[P]`.
-    pub nonempty: Out<'a, u64>,
-    /// Length in tokens of the longest sequence of each part, masked tokens included, `[P]`.
-    pub longest: Out<'a, u64>,
+crate::kernel! {
+    /// The op `batch_counts`: live tokens, non-empty sequences and longest length of each part of a batch.
+    pub struct BatchCounts<'a> {
+        /// Offsets of sequences, `[S+1]`.
+        pub cu_seqlens: Offsets<'a>,
+        /// Tokens that count, `[N]`.
+        pub loss_mask: Mask<'a> [tokens],
+        /// Number of parts P, from 1 to [`PARTS`].
+        pub parts: usize,
+        /// Live tokens of each part, `[P]`.
+        pub tokens: Out<'a, u64>,
+        /// Sequences of each part that have a live token, `[P]`.
+        pub nonempty: Out<'a, u64>,
+        /// Length in tokens of the longest sequence of each part, masked tokens included, `[P]`.
+        pub longest: Out<'a, u64>,
+    }
+    unsafe "batch_counts", rows |k| k.parts, work |k, _| k.cu_seqlens.sizes().0 / k.parts,
+        let tokens = |k| k.cu_seqlens.sizes().0,
+        check |k| k.check();
 }
-
-crate::kernel_args!(unsafe BatchCounts<'_> { cu_seqlens, loss_mask, parts, tokens, nonempty, longest });
 
 impl BatchCounts<'_> {
     /// Checks that the number of parts is within its range and that each output has one entry per part.
@@ -67,24 +69,6 @@ impl BatchCounts<'_> {
 }
 
 impl Kernel for BatchCounts<'_> {
-    const NAME: &'static str = "batch_counts";
-
-    fn check_bounds(&self) -> Result<(), Error> {
-        let tokens = self.cu_seqlens.sizes().0;
-        crate::lengths!(self; tokens => loss_mask);
-        self.check()?;
-        Ok(())
-    }
-
-    fn rows(&self) -> usize {
-        self.parts
-    }
-
-    fn work(&self, _row: usize) -> usize {
-        let sequences = self.cu_seqlens.rows();
-        if sequences == 0 { 0 } else { self.cu_seqlens.span(sequences - 1).end / self.parts }
-    }
-
     #[inline(always)]
     fn row<T: Team>(&self, team: &T, row: usize) {
         let (mut tokens, mut nonempty, mut longest) = (0, 0, 0);

@@ -110,20 +110,22 @@ impl Summand for f32 {
     }
 }
 
-/// The ops `exact_sum` (`f64`) and `exact_sum_f32`: digits of the exact sum of each block of values.
-#[derive(Debug)]
-pub struct ExactDigits<'a, V> {
-    /// Values, `[N]`.
-    pub values: In<'a, V>,
-    /// Values that count, `[N]`.
-    pub mask: Mask<'a>,
-    /// Whether to sum squares instead of values; `f32` only.
-    pub square: bool,
-    /// Digits, then counts of each class, `[PLANES][blocks]`.
-    pub digits: Out<'a, f64>,
+crate::kernel! {
+    /// The ops `exact_sum` (`f64`) and `exact_sum_f32`: digits of the exact sum of each block of values.
+    pub struct ExactDigits<'a, V: Summand> {
+        /// Values, `[N]`.
+        pub values: In<'a, V>,
+        /// Values that count, `[N]`.
+        pub mask: Mask<'a> [values],
+        /// Whether to sum squares instead of values; `f32` only.
+        pub square: bool,
+        /// Digits, then counts of each class, `[PLANES][blocks]`.
+        pub digits: Out<'a, f64>,
+    }
+    unsafe V::NAME, rows |k| Self::GROUPS * blocks(k.values.len()), work |_, _| BLOCK,
+        let values = |k| k.values.len(),
+        check |k| k.check();
 }
-
-crate::kernel_args!(unsafe impl[V: Summand] ExactDigits<'_, V> { values, mask, square, digits });
 
 impl<V: Summand> ExactDigits<'_, V> {
     /// Rows per block.
@@ -151,22 +153,6 @@ impl<V: Summand> ExactDigits<'_, V> {
 }
 
 impl<V: Summand> Kernel for ExactDigits<'_, V> {
-    const NAME: &'static str = V::NAME;
-
-    fn check_bounds(&self) -> Result<(), Error> {
-        self.check()?;
-        crate::lengths!(self; self.values.len() => mask);
-        Ok(())
-    }
-
-    fn rows(&self) -> usize {
-        Self::GROUPS * blocks(self.values.len())
-    }
-
-    fn work(&self, _row: usize) -> usize {
-        BLOCK
-    }
-
     #[inline(always)]
     fn row<T: Team>(&self, team: &T, row: usize) {
         let blocks = blocks(self.values.len());

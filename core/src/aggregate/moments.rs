@@ -22,7 +22,6 @@
 //! **Variants**: verl divides by M + 1e-8 in both means, a relative change of 1e-8/M that binary32 cannot
 //! represent.
 
-use crate::Error;
 use crate::num::{self, Arith, canonical, canonical64, count};
 use crate::op::Kernel;
 use crate::ragged::{In, Mask, Offsets, Out, Span, Stream, flag};
@@ -66,40 +65,29 @@ pub fn nonzero_fraction(moments: In<'_, f64>) -> f64 {
     if count == 0.0 { 0.0 } else { num::div64(nonzero, count) }
 }
 
-/// The op `row_moments`: the six moments of each row.
-#[derive(Debug)]
-pub struct RowMoments<'a> {
-    /// Offsets of rows, `[R+1]`: sequences of tokens, or groups of sequences.
-    pub offsets: Offsets<'a>,
-    /// Elements that count, `[N]`.
-    pub mask: Mask<'a>,
-    /// Values: `[N]`, or `[R]` if all elements of a row share one.
-    pub values: In<'a, f32>,
-    /// Whether values are `[R]`; a row then counts once per live element.
-    pub per_row: bool,
-    /// Whether NaN means "no value" and is excluded.
-    pub nan_is_missing: bool,
-    /// Moments of each row, `[6][R]`.
-    pub row_moments: Out<'a, f64>,
-    /// Above [`flag::LIMIT`] if a counted value is not finite, `[R]`.
-    pub row_alarm: Out<'a, u32>,
+crate::kernel! {
+    /// The op `row_moments`: the six moments of each row.
+    pub struct RowMoments<'a> {
+        /// Offsets of rows, `[R+1]`: sequences of tokens, or groups of sequences.
+        pub offsets: Offsets<'a>,
+        /// Elements that count, `[N]`.
+        pub mask: Mask<'a> [elements],
+        /// Values: `[N]`, or `[R]` if all elements of a row share one.
+        pub values: In<'a, f32> [entries],
+        /// Whether values are `[R]`; a row then counts once per live element.
+        pub per_row: bool,
+        /// Whether NaN means "no value" and is excluded.
+        pub nan_is_missing: bool,
+        /// Moments of each row, `[6][R]`.
+        pub row_moments: Out<'a, f64> [MOMENTS * rows],
+        /// Above [`flag::LIMIT`] if a counted value is not finite, `[R]`.
+        pub row_alarm: Out<'a, u32> [rows],
+    }
+    unsafe "row_moments", over offsets (elements, rows),
+        let entries = |k| if k.per_row { rows } else { elements };
 }
 
-crate::kernel_args!(unsafe RowMoments<'_> { offsets, mask, values, per_row, nan_is_missing, row_moments,
-    row_alarm });
-
 impl Kernel for RowMoments<'_> {
-    const NAME: &'static str = "row_moments";
-
-    fn check_bounds(&self) -> Result<(), Error> {
-        let (elements, rows) = self.offsets.sizes();
-        crate::lengths!(self; elements => mask; if self.per_row { rows } else { elements } => values;
-            MOMENTS * rows => row_moments; rows => row_alarm);
-        Ok(())
-    }
-
-    crate::rows_of!(offsets);
-
     #[inline(always)]
     fn row<T: Team>(&self, team: &T, row: usize) {
         let span = self.offsets.span(row);
@@ -184,35 +172,21 @@ impl Terms<1, 1> for Squares {
 
 const NOTHING: [f64; MOMENTS] = [0.0, 0.0, 0.0, f64::INFINITY, f64::NEG_INFINITY, 0.0];
 
-/// The op `fold_moments`: the moments of R rows merged into those of all of them.
-#[derive(Debug)]
-pub struct FoldMoments<'a> {
-    /// Moments of each row, `[6][R]`.
-    pub row_moments: In<'a, f64>,
-    /// Number of rows, R.
-    pub rows: usize,
-    /// Moments of the batch, `[6]`.
-    pub moments: Out<'a, f64>,
+crate::kernel! {
+    /// The op `fold_moments`: the moments of R rows merged into those of all of them.
+    pub struct FoldMoments<'a> {
+        /// Moments of each row, `[6][R]`.
+        pub row_moments: In<'a, f64> [rows.saturating_mul(MOMENTS)],
+        /// Number of rows, R.
+        pub rows: usize,
+        /// Moments of the batch, `[6]`.
+        pub moments: Out<'a, f64> [MOMENTS],
+    }
+    unsafe "fold_moments", rows |_| 1, work |k, _| k.rows,
+        let rows = |k| k.rows;
 }
 
-crate::kernel_args!(unsafe FoldMoments<'_> { row_moments, rows, moments });
-
 impl Kernel for FoldMoments<'_> {
-    const NAME: &'static str = "fold_moments";
-
-    fn check_bounds(&self) -> Result<(), Error> {
-        crate::lengths!(self; self.rows.saturating_mul(MOMENTS) => row_moments; MOMENTS => moments);
-        Ok(())
-    }
-
-    fn rows(&self) -> usize {
-        1
-    }
-
-    fn work(&self, _row: usize) -> usize {
-        self.rows
-    }
-
     #[inline(always)]
     fn row<T: Team>(&self, team: &T, _row: usize) {
         let (span, rows) = (Span::new(0, self.rows), self.rows);

@@ -1,44 +1,33 @@
 //! Masked sum and token count of each sequence: the first half of every aggregation, and the counts from
 //! which its denominators are formed.
 
-use crate::Error;
 use crate::num::Arith;
 use crate::op::Kernel;
 use crate::ragged::{In, Mask, Offsets, Out, Stream, flag};
 use crate::team::{Element, Lane, Team};
 
-/// The op `aggregate`: Σ of `values` over live tokens, and their number, for each sequence.
-///
-/// Without `values` it only counts. A sequence without live tokens has sum 0 and count 0.
-#[derive(Debug)]
-pub struct Aggregate<'a> {
-    /// Offsets of sequences, `[S+1]`.
-    pub cu_seqlens: Offsets<'a>,
-    /// Tokens that count, `[N]`.
-    pub loss_mask: Mask<'a>,
-    /// Per-token values, `[N]`; absent to only count.
-    pub values: Option<In<'a, f32>>,
-    /// Sum per sequence, `[S]`.
-    pub row_sum: Out<'a, f64>,
-    /// Live tokens per sequence, `[S]`.
-    pub row_tokens: Out<'a, u32>,
-    /// Above [`flag::LIMIT`] if a live value is not finite, `[S]`.
-    pub row_alarm: Out<'a, u32>,
+crate::kernel! {
+    /// The op `aggregate`: Σ of `values` over live tokens, and their number, for each sequence.
+    ///
+    /// Without `values` it only counts. A sequence without live tokens has sum 0 and count 0.
+    pub struct Aggregate<'a> {
+        /// Offsets of sequences, `[S+1]`.
+        pub cu_seqlens: Offsets<'a>,
+        /// Tokens that count, `[N]`.
+        pub loss_mask: Mask<'a> [tokens],
+        /// Per-token values, `[N]`; absent to only count.
+        pub values: Option<In<'a, f32>> [tokens],
+        /// Sum per sequence, `[S]`.
+        pub row_sum: Out<'a, f64> [sequences],
+        /// Live tokens per sequence, `[S]`.
+        pub row_tokens: Out<'a, u32> [sequences],
+        /// Above [`flag::LIMIT`] if a live value is not finite, `[S]`.
+        pub row_alarm: Out<'a, u32> [sequences],
+    }
+    unsafe "aggregate", over cu_seqlens (tokens, sequences);
 }
 
-crate::kernel_args!(unsafe Aggregate<'_> { cu_seqlens, loss_mask, values, row_sum, row_tokens, row_alarm });
-
 impl Kernel for Aggregate<'_> {
-    const NAME: &'static str = "aggregate";
-
-    fn check_bounds(&self) -> Result<(), Error> {
-        let (tokens, sequences) = self.cu_seqlens.sizes();
-        crate::lengths!(self; tokens => loss_mask, values; sequences => row_sum, row_tokens, row_alarm);
-        Ok(())
-    }
-
-    crate::rows_of!(cu_seqlens);
-
     #[inline(always)]
     fn row<T: Team>(&self, team: &T, row: usize) {
         let span = self.cu_seqlens.span(row);

@@ -1,42 +1,31 @@
 //! Masked running sums inside each sequence: log prefix ratios, undiscounted returns.
 
-use crate::Error;
 use crate::op::Kernel;
 use crate::ragged::{In, Mask, Offsets, Out};
 use crate::team::{AddF64, Direction, Team};
 
-/// The op `row_scan`: y_t = Σ_{j ≤ t} m_j x_j (prefix) or Σ_{j ≥ t} m_j x_j (suffix), inclusive.
-///
-/// A masked token adds nothing and receives the running sum of its neighbours (as returns do over tool
-/// output). Sums are accumulated in binary64 in the order of [`team::scan`](crate::team::scan) and rounded to
-/// `f32` once.
-#[derive(Debug)]
-pub struct RowScan<'a> {
-    /// Offsets of sequences, `[S+1]`.
-    pub cu_seqlens: Offsets<'a>,
-    /// Tokens that count, `[N]`.
-    pub loss_mask: Mask<'a>,
-    /// Per-token values, `[N]`.
-    pub values: In<'a, f32>,
-    /// Prefix or suffix sums.
-    pub direction: Direction,
-    /// Running sums, `[N]`.
-    pub scanned: Out<'a, f32>,
+crate::kernel! {
+    /// The op `row_scan`: y_t = Σ_{j ≤ t} m_j x_j (prefix) or Σ_{j ≥ t} m_j x_j (suffix), inclusive.
+    ///
+    /// A masked token adds nothing and receives the running sum of its neighbours (as returns do over tool
+    /// output). Sums are accumulated in binary64 in the order of [`team::scan`](crate::team::scan) and
+    /// rounded to `f32` once.
+    pub struct RowScan<'a> {
+        /// Offsets of sequences, `[S+1]`.
+        pub cu_seqlens: Offsets<'a>,
+        /// Tokens that count, `[N]`.
+        pub loss_mask: Mask<'a> [tokens],
+        /// Per-token values, `[N]`.
+        pub values: In<'a, f32> [tokens],
+        /// Prefix or suffix sums.
+        pub direction: Direction,
+        /// Running sums, `[N]`.
+        pub scanned: Out<'a, f32> [tokens],
+    }
+    unsafe "row_scan", over cu_seqlens (tokens, _);
 }
 
-crate::kernel_args!(unsafe RowScan<'_> { cu_seqlens, loss_mask, values, direction, scanned });
-
 impl Kernel for RowScan<'_> {
-    const NAME: &'static str = "row_scan";
-
-    fn check_bounds(&self) -> Result<(), Error> {
-        let tokens = self.cu_seqlens.sizes().0;
-        crate::lengths!(self; tokens => loss_mask, values, scanned);
-        Ok(())
-    }
-
-    crate::rows_of!(cu_seqlens);
-
     #[inline(always)]
     fn row<T: Team>(&self, team: &T, row: usize) {
         team.scan(

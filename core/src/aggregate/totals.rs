@@ -55,26 +55,28 @@ pub struct MetricTotals<'a> {
 
 crate::launch_args!(MetricTotals<'_> { row_sums, row_maxima, sums, maxima });
 
-/// The op `loss_totals`: loss, counts, worst alarm and metrics of a batch.
-#[derive(Debug)]
-pub struct LossTotals<'a> {
-    /// Each sequence's share of the loss, `[S]`.
-    pub row_loss: In<'a, f64>,
-    /// Live tokens of each sequence, `[S]`.
-    pub row_tokens: In<'a, u32>,
-    /// Alarm of each sequence, `[S]`.
-    pub row_alarm: In<'a, u32>,
-    /// The loss, `[1]`.
-    pub loss: Out<'a, f64>,
-    /// Live tokens, sequences with a live token, all sequences: `[3]`.
-    pub counts: Out<'a, u64>,
-    /// The worst alarm, above [`flag::LIMIT`](crate::ragged::flag::LIMIT) if any input was bad, `[1]`.
-    pub alarm: Out<'a, u32>,
-    /// Metrics; absent to skip them.
-    pub metrics: Option<MetricTotals<'a>>,
+crate::kernel! {
+    /// The op `loss_totals`: loss, counts, worst alarm and metrics of a batch.
+    pub struct LossTotals<'a> {
+        /// Each sequence's share of the loss, `[S]`.
+        pub row_loss: In<'a, f64>,
+        /// Live tokens of each sequence, `[S]`.
+        pub row_tokens: In<'a, u32>,
+        /// Alarm of each sequence, `[S]`.
+        pub row_alarm: In<'a, u32>,
+        /// The loss, `[1]`.
+        pub loss: Out<'a, f64>,
+        /// Live tokens, sequences with a live token, all sequences: `[3]`.
+        pub counts: Out<'a, u64>,
+        /// The worst alarm, above [`flag::LIMIT`](crate::ragged::flag::LIMIT) if any input was bad, `[1]`.
+        pub alarm: Out<'a, u32>,
+        /// Metrics; absent to skip them.
+        pub metrics: Option<MetricTotals<'a>>,
+    }
+    unsafe "loss_totals", rows |k| if k.metrics.is_some() { FIRST_MAXIMUM + MAXIMA } else { FIRST_SUM },
+        work |k, _| k.row_tokens.len(),
+        check |k| k.check();
 }
-
-crate::kernel_args!(unsafe LossTotals<'_> { row_loss, row_tokens, row_alarm, loss, counts, alarm, metrics });
 
 impl LossTotals<'_> {
     /// Checks that the lengths of all arrays agree.
@@ -101,21 +103,6 @@ impl LossTotals<'_> {
 }
 
 impl Kernel for LossTotals<'_> {
-    const NAME: &'static str = "loss_totals";
-
-    fn check_bounds(&self) -> Result<(), Error> {
-        self.check()?;
-        Ok(())
-    }
-
-    fn rows(&self) -> usize {
-        if self.metrics.is_some() { FIRST_MAXIMUM + MAXIMA } else { FIRST_SUM }
-    }
-
-    fn work(&self, _row: usize) -> usize {
-        self.row_tokens.len()
-    }
-
     #[inline(always)]
     fn row<T: Team>(&self, team: &T, row: usize) {
         let rows = self.row_tokens.len();

@@ -72,32 +72,30 @@ const LOG_TAU: [f32; 4] = [
     f32::from_bits(0x4013_5d8e), // 2.3025851
 ];
 
-/// The op `rollout_mismatch`: mismatch statistics per sequence.
-#[derive(Debug)]
-pub struct RolloutMismatch<'a> {
-    /// Offsets of sequences, `[S+1]`.
-    pub cu_seqlens: Offsets<'a>,
-    /// Which tokens take part, `[N]`.
-    pub loss_mask: Mask<'a>,
-    /// The trainer's log-probabilities, `[N]`.
-    pub logp_old: In<'a, f32>,
-    /// The sampler's log-probabilities, `[N]`.
-    pub logp_rollout: In<'a, f32>,
-    /// Bound on the log-ratios of tokens and of sequences; ∞ = none.
-    pub bound: f32,
-    /// Statistics of each sequence, `[SUMS][S]`; see [`sum`].
-    pub row_sums: Out<'a, f64>,
-    /// max d and max −d, `[2][S]`.
-    pub row_maxima: Out<'a, f32>,
-    /// Number of live tokens, `[S]`.
-    pub row_tokens: Out<'a, u32>,
-    /// Row alarm, `[S]`: above [`flag::LIMIT`] if a live input is not a log-probability.
-    pub row_alarm: Out<'a, u32>,
+crate::kernel! {
+    /// The op `rollout_mismatch`: mismatch statistics per sequence.
+    pub struct RolloutMismatch<'a> {
+        /// Offsets of sequences, `[S+1]`.
+        pub cu_seqlens: Offsets<'a>,
+        /// Which tokens take part, `[N]`.
+        pub loss_mask: Mask<'a> [tokens],
+        /// The trainer's log-probabilities, `[N]`.
+        pub logp_old: In<'a, f32> [tokens],
+        /// The sampler's log-probabilities, `[N]`.
+        pub logp_rollout: In<'a, f32> [tokens],
+        /// Bound on the log-ratios of tokens and of sequences; ∞ = none.
+        pub bound: f32,
+        /// Statistics of each sequence, `[SUMS][S]`; see [`sum`].
+        pub row_sums: Out<'a, f64> [sum::SUMS * sequences],
+        /// max d and max −d, `[2][S]`.
+        pub row_maxima: Out<'a, f32> [2 * sequences],
+        /// Number of live tokens, `[S]`.
+        pub row_tokens: Out<'a, u32> [sequences],
+        /// Row alarm, `[S]`: above [`flag::LIMIT`] if a live input is not a log-probability.
+        pub row_alarm: Out<'a, u32> [sequences],
+    }
+    unsafe "rollout_mismatch", over cu_seqlens (tokens, sequences);
 }
-
-crate::kernel_args!(unsafe RolloutMismatch<'_> {
-    cu_seqlens, loss_mask, logp_old, logp_rollout, bound, row_sums, row_maxima, row_tokens, row_alarm
-});
 
 /// Checks that a bound on log-ratios is positive.
 pub(super) fn check_bound(bound: f32) -> Result<(), Error> {
@@ -118,21 +116,6 @@ impl RolloutMismatch<'_> {
 }
 
 impl Kernel for RolloutMismatch<'_> {
-    const NAME: &'static str = "rollout_mismatch";
-
-    fn check_bounds(&self) -> Result<(), Error> {
-        let (tokens, sequences) = self.cu_seqlens.sizes();
-        crate::lengths!(self;
-            tokens => loss_mask, logp_old, logp_rollout;
-            sum::SUMS * sequences => row_sums;
-            2 * sequences => row_maxima;
-            sequences => row_tokens, row_alarm
-        );
-        Ok(())
-    }
-
-    crate::rows_of!(cu_seqlens);
-
     #[inline(always)]
     fn row<T: Team>(&self, team: &T, row: usize) {
         let (span, mask, bound) = (self.cu_seqlens.span(row), self.loss_mask, self.bound);

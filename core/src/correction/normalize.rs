@@ -21,28 +21,26 @@ use crate::team::Team;
 /// A mean of at most this leaves the weights unchanged.
 pub const LEAST_MEAN: f64 = 1e-8;
 
-/// The op `normalize_weights`: one normalised weight per token.
-#[derive(Debug)]
-pub struct NormalizeWeights<'a> {
-    /// Offsets of sequences, `[S+1]`.
-    pub cu_seqlens: Offsets<'a>,
-    /// Which tokens take part, `[N]`.
-    pub loss_mask: Mask<'a>,
-    /// Importance weights, `[N]`.
-    pub weights: In<'a, f32>,
-    /// Sums over the whole batch, `[SUMS]`; see [`sum`](super::weights::sum).
-    pub totals: In<'a, f64>,
-    /// Index in `totals` of the mean's numerator.
-    pub numerator: u32,
-    /// Index in `totals` of the mean's denominator.
-    pub denominator: u32,
-    /// Normalised weights, `[N]`.
-    pub normalized: Out<'a, f32>,
+crate::kernel! {
+    /// The op `normalize_weights`: one normalised weight per token.
+    pub struct NormalizeWeights<'a> {
+        /// Offsets of sequences, `[S+1]`.
+        pub cu_seqlens: Offsets<'a>,
+        /// Which tokens take part, `[N]`.
+        pub loss_mask: Mask<'a> [tokens],
+        /// Importance weights, `[N]`.
+        pub weights: In<'a, f32> [tokens],
+        /// Sums over the whole batch, `[SUMS]`; see [`sum`](super::weights::sum).
+        pub totals: In<'a, f64>,
+        /// Index in `totals` of the mean's numerator.
+        pub numerator: u32,
+        /// Index in `totals` of the mean's denominator.
+        pub denominator: u32,
+        /// Normalised weights, `[N]`.
+        pub normalized: Out<'a, f32> [tokens],
+    }
+    unsafe "normalize_weights", over cu_seqlens (tokens, _), check |k| k.check_indices();
 }
-
-crate::kernel_args!(unsafe NormalizeWeights<'_> {
-    cu_seqlens, loss_mask, weights, totals, numerator, denominator, normalized
-});
 
 /// The divisor of the weights: numerator / denominator, or 1 if that is at most [`LEAST_MEAN`] or the
 /// denominator is not positive.
@@ -52,12 +50,8 @@ pub fn factor(numerator: f64, denominator: f64) -> f64 {
     if denominator > 0.0 && mean > LEAST_MEAN { mean } else { 1.0 }
 }
 
-impl Kernel for NormalizeWeights<'_> {
-    const NAME: &'static str = "normalize_weights";
-
-    fn check_bounds(&self) -> Result<(), Error> {
-        let tokens = self.cu_seqlens.sizes().0;
-        crate::lengths!(self; tokens => loss_mask, weights, normalized);
+impl NormalizeWeights<'_> {
+    fn check_indices(&self) -> Result<(), Error> {
         for (argument, which) in [("numerator", self.numerator), ("denominator", self.denominator)] {
             if which as usize >= self.totals.len() {
                 let (expected, got) = ("an index into `totals`", f64::from(which));
@@ -66,9 +60,9 @@ impl Kernel for NormalizeWeights<'_> {
         }
         Ok(())
     }
+}
 
-    crate::rows_of!(cu_seqlens);
-
+impl Kernel for NormalizeWeights<'_> {
     #[inline(always)]
     fn row<T: Team>(&self, team: &T, row: usize) {
         let (weights, mask, normalized) = (self.weights, self.loss_mask, *self.normalized);

@@ -127,48 +127,45 @@ pub mod sum {
 /// Number of statistics that are sums of the sweep; they come first.
 const TOKEN_SUMS: usize = 7;
 
-/// The op `rollout_correction`: a weight and a mask entry per token, and statistics per sequence.
-#[derive(Debug)]
-pub struct RolloutCorrection<'a> {
-    /// Offsets of sequences, `[S+1]`.
-    pub cu_seqlens: Offsets<'a>,
-    /// Which tokens take part, `[N]`.
-    pub loss_mask: Mask<'a>,
-    /// The trainer's log-probabilities, `[N]`.
-    pub logp_old: In<'a, f32>,
-    /// The sampler's log-probabilities, `[N]`.
-    pub logp_rollout: In<'a, f32>,
-    /// The level at which ρ is taken.
-    pub level: WeightLevel,
-    /// The rule that turns ρ into a weight.
-    pub rule: Rule,
-    /// Lower and upper bound of ρ, for the rule and for [`sum::ABOVE`] and [`sum::BELOW`].
-    pub band: [f32; 2],
-    /// Whether the lower bound applies to the rule; otherwise it applies only to the statistics.
-    pub bounded_below: bool,
-    /// Bound on log-ratios before they are exponentiated; ∞ = none.
-    pub bound: f32,
-    /// Which tokens and sequences are rejected.
-    pub rejections: Rejections,
-    /// Weights, `[N]`.
-    pub weights: Out<'a, f32>,
-    /// 1 if the token is live and kept, `[N]`.
-    pub kept_mask: Out<'a, u8>,
-    /// 1 if the sequence has a token left, `[S]`.
-    pub row_kept: Out<'a, u8>,
-    /// Statistics of each sequence, `[SUMS][S]`; see [`sum`].
-    pub row_sums: Out<'a, f64>,
-    /// max w, max −w, max ρ and max −ρ, `[4][S]`.
-    pub row_maxima: Out<'a, f32>,
-    /// Row alarm, `[S]`: above [`flag::LIMIT`] if a live input is not a log-probability or a weight is not
-    /// finite.
-    pub row_alarm: Out<'a, u32>,
+crate::kernel! {
+    /// The op `rollout_correction`: a weight and a mask entry per token, and statistics per sequence.
+    pub struct RolloutCorrection<'a> {
+        /// Offsets of sequences, `[S+1]`.
+        pub cu_seqlens: Offsets<'a>,
+        /// Which tokens take part, `[N]`.
+        pub loss_mask: Mask<'a> [tokens],
+        /// The trainer's log-probabilities, `[N]`.
+        pub logp_old: In<'a, f32> [tokens],
+        /// The sampler's log-probabilities, `[N]`.
+        pub logp_rollout: In<'a, f32> [tokens],
+        /// The level at which ρ is taken.
+        pub level: WeightLevel,
+        /// The rule that turns ρ into a weight.
+        pub rule: Rule,
+        /// Lower and upper bound of ρ, for the rule and for [`sum::ABOVE`] and [`sum::BELOW`].
+        pub band: [f32; 2],
+        /// Whether the lower bound applies to the rule; otherwise it applies only to the statistics.
+        pub bounded_below: bool,
+        /// Bound on log-ratios before they are exponentiated; ∞ = none.
+        pub bound: f32,
+        /// Which tokens and sequences are rejected.
+        pub rejections: Rejections,
+        /// Weights, `[N]`.
+        pub weights: Out<'a, f32> [tokens],
+        /// 1 if the token is live and kept, `[N]`.
+        pub kept_mask: Out<'a, u8> [tokens],
+        /// 1 if the sequence has a token left, `[S]`.
+        pub row_kept: Out<'a, u8> [sequences],
+        /// Statistics of each sequence, `[SUMS][S]`; see [`sum`].
+        pub row_sums: Out<'a, f64> [sum::SUMS * sequences],
+        /// max w, max −w, max ρ and max −ρ, `[4][S]`.
+        pub row_maxima: Out<'a, f32> [4 * sequences],
+        /// Row alarm, `[S]`: above [`flag::LIMIT`] if a live input is not a log-probability or a weight is
+        /// not finite.
+        pub row_alarm: Out<'a, u32> [sequences],
+    }
+    unsafe "rollout_correction", over cu_seqlens (tokens, sequences);
 }
-
-crate::kernel_args!(unsafe RolloutCorrection<'_> {
-    cu_seqlens, loss_mask, logp_old, logp_rollout, level, rule, band, bounded_below, bound, rejections,
-    weights, kept_mask, row_kept, row_sums, row_maxima, row_alarm
-});
 
 impl RolloutCorrection<'_> {
     /// Checks the scalar parameters.
@@ -189,21 +186,6 @@ impl RolloutCorrection<'_> {
 }
 
 impl Kernel for RolloutCorrection<'_> {
-    const NAME: &'static str = "rollout_correction";
-
-    fn check_bounds(&self) -> Result<(), Error> {
-        let (tokens, sequences) = self.cu_seqlens.sizes();
-        crate::lengths!(self;
-            tokens => loss_mask, logp_old, logp_rollout, weights, kept_mask;
-            sequences => row_kept, row_alarm;
-            sum::SUMS * sequences => row_sums;
-            4 * sequences => row_maxima
-        );
-        Ok(())
-    }
-
-    crate::rows_of!(cu_seqlens);
-
     crate::row_by_variant!(0; 1);
 
     /// 1: with rejection by differences of probabilities, which cost two exponentials per token.

@@ -27,26 +27,26 @@ use crate::ragged::{In, Mask, Out, Span, flag};
 use crate::select::key::hash;
 use crate::team::{AddF64, Direction, Team};
 
-/// The op `draw_tokens`: K sampled tokens per row of logits.
-#[derive(Debug)]
-pub struct DrawTokens<'a> {
-    /// Logits, and which rows take part.
-    pub rows: LogitRows<'a>,
-    /// Temperature κ of the draws, 1e-6 to 1e6.
-    pub temperature: f32,
-    /// Number K of draws per row, 1 to [`DrawTokens::MAX_DRAWS`].
-    pub draws: usize,
-    /// Seed of the draws; a call with the same seed draws the same points.
-    pub seed: u64,
-    /// Position of row 0 in the whole batch, if these rows are a shard of it.
-    pub first: u64,
-    /// Drawn tokens, `[rows · draws]`, ascending within each row.
-    pub tokens: Out<'a, u32>,
-    /// Row alarm, `[rows]`: above [`flag::LIMIT`] if the row cannot be used.
-    pub row_alarm: Out<'a, u32>,
+crate::kernel! {
+    /// The op `draw_tokens`: K sampled tokens per row of logits.
+    pub struct DrawTokens<'a> {
+        /// Logits, and which rows take part.
+        pub rows: LogitRows<'a>,
+        /// Temperature κ of the draws, 1e-6 to 1e6.
+        pub temperature: f32,
+        /// Number K of draws per row, 1 to [`DrawTokens::MAX_DRAWS`].
+        pub draws: usize,
+        /// Seed of the draws; a call with the same seed draws the same points.
+        pub seed: u64,
+        /// Position of row 0 in the whole batch, if these rows are a shard of it.
+        pub first: u64,
+        /// Drawn tokens, `[rows · draws]`, ascending within each row.
+        pub tokens: Out<'a, u32> [draws],
+        /// Row alarm, `[rows]`: above [`flag::LIMIT`] if the row cannot be used.
+        pub row_alarm: Out<'a, u32> [rows],
+    }
+    unsafe "draw_tokens", over rows (_, rows), let draws = |k| rows.saturating_mul(k.draws);
 }
-
-crate::kernel_args!(unsafe DrawTokens<'_> { rows, temperature, draws, seed, first, tokens, row_alarm });
 
 impl DrawTokens<'_> {
     /// Largest number of draws per row: products with a sum of pieces stay below 2⁶⁴.
@@ -164,16 +164,6 @@ impl Strata {
 }
 
 impl Kernel for DrawTokens<'_> {
-    const NAME: &'static str = "draw_tokens";
-
-    fn check_bounds(&self) -> Result<(), Error> {
-        let rows = self.rows.sizes()?.0;
-        crate::lengths!(self; rows.saturating_mul(self.draws) => tokens; rows => row_alarm);
-        Ok(())
-    }
-
-    crate::rows_of!(rows);
-
     #[inline(always)]
     fn row<T: Team>(&self, team: &T, row: usize) {
         let (tokens, draws) = (*self.tokens, self.draws);

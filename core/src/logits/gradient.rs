@@ -33,36 +33,35 @@ use crate::ragged::{In, Mask, Out, Span, Stream, flag};
 use crate::team::{Element, Lane, Team};
 use core::marker::PhantomData;
 
-/// The ops `logits_gradient` (`f32`), `logits_gradient_bf16` and `logits_gradient_f16`: the gradient of each
-/// row of logits.
-#[derive(Debug)]
-pub struct LogitsGradient<'a, S = f32> {
-    /// Logits, and which rows take part.
-    pub rows: LogitRows<'a, S>,
-    /// Label of each row, `[rows]`.
-    pub labels: In<'a, u32>,
-    /// The logits are a shard of a vocabulary: the number of its first entry there, and labels are numbers of
-    /// the whole vocabulary. Absent: they are all there is.
-    pub vocab_start: Option<u32>,
-    /// Temperature T, 1e-6 to 1e6.
-    pub temperature: f32,
-    /// The `state` that `logits_statistics` wrote, `[3][rows]`; with `coef_entropy`, it must have been asked
-    /// for its moments.
-    pub state: In<'a, f64>,
-    /// dL/dlogp, `[rows]`.
-    pub coef: In<'a, f32>,
-    /// dL/dH, `[rows]`; absent = 0.
-    pub coef_entropy: Option<In<'a, f32>>,
-    /// dL/dz, `[rows · vocab]`. On a GPU it may be the memory of the logits: each element is read before it
-    /// is written, and its value is used by no other thread.
-    pub gradient: Out<'a, S>,
-    /// Row alarm, `[rows]`: above [`flag::LIMIT`] if the row cannot be used or a result is invalid.
-    pub row_alarm: Out<'a, u32>,
+crate::kernel! {
+    /// The ops `logits_gradient` (`f32`), `logits_gradient_bf16` and `logits_gradient_f16`: the gradient of
+    /// each row of logits.
+    pub struct LogitsGradient<'a, S: Storage = f32> {
+        /// Logits, and which rows take part.
+        pub rows: LogitRows<'a, S>,
+        /// Label of each row, `[rows]`.
+        pub labels: In<'a, u32> [rows],
+        /// The logits are a shard of a vocabulary: the number of its first entry there, and labels are
+        /// numbers of the whole vocabulary. Absent: they are all there is.
+        pub vocab_start: Option<u32>,
+        /// Temperature T, 1e-6 to 1e6.
+        pub temperature: f32,
+        /// The `state` that `logits_statistics` wrote, `[3][rows]`; with `coef_entropy`, it must have been
+        /// asked for its moments.
+        pub state: In<'a, f64> [3 * rows],
+        /// dL/dlogp, `[rows]`.
+        pub coef: In<'a, f32> [rows],
+        /// dL/dH, `[rows]`; absent = 0.
+        pub coef_entropy: Option<In<'a, f32>> [rows],
+        /// dL/dz, `[rows · vocab]`. On a GPU it may be the memory of the logits: each element is read before
+        /// it is written, and its value is used by no other thread.
+        pub gradient: Out<'a, S> [logits],
+        /// Row alarm, `[rows]`: above [`flag::LIMIT`] if the row cannot be used or a result is invalid.
+        pub row_alarm: Out<'a, u32> [rows],
+    }
+    unsafe S::SUFFIX.of(["logits_gradient", "logits_gradient_bf16", "logits_gradient_f16"]),
+        over rows (logits, rows);
 }
-
-crate::kernel_args!(unsafe impl[S: Storage] LogitsGradient<'_, S> {
-    rows, labels, vocab_start, temperature, state, coef, coef_entropy, gradient, row_alarm
-});
 
 impl<S: Storage> LogitsGradient<'_, S> {
     /// Checks the sizes and the temperature.
@@ -103,21 +102,6 @@ impl<S: Storage, const ENTROPY: bool> Element<1, 1, 0, 0> for Other<S, ENTROPY> 
 }
 
 impl<S: Storage> Kernel for LogitsGradient<'_, S> {
-    const NAME: &'static str =
-        S::SUFFIX.of(["logits_gradient", "logits_gradient_bf16", "logits_gradient_f16"]);
-
-    fn check_bounds(&self) -> Result<(), Error> {
-        let (rows, logits) = self.rows.sizes()?;
-        crate::lengths!(self;
-            rows => labels, coef, coef_entropy, row_alarm;
-            3 * rows => state;
-            logits => gradient
-        );
-        Ok(())
-    }
-
-    crate::rows_of!(rows);
-
     crate::row_by_variant!(0; 1);
 
     #[inline(always)]

@@ -51,30 +51,28 @@ crate::launch_args!(
     }
 );
 
-/// The op `logits_kl`: the divergence of each row of logits, and its gradient.
-#[derive(Debug)]
-pub struct LogitsKl<'a> {
-    /// Logits of the policy, and which rows take part.
-    pub rows: LogitRows<'a>,
-    /// Logits of the reference, `[rows · vocab]`.
-    pub reference: In<'a, f32>,
-    /// Direction of the divergence.
-    pub direction: Direction,
-    /// Temperature T of both sides, 1e-6 to 1e6.
-    pub temperature: f32,
-    /// dL/dKL, `[rows]`.
-    pub coef: In<'a, f32>,
-    /// Divergence in nats, `[rows]`.
-    pub value: Out<'a, f32>,
-    /// dL/dz of the policy, `[rows · vocab]`.
-    pub gradient: Option<Out<'a, f32>>,
-    /// Row alarm, `[rows]`: above [`flag::LIMIT`] if the row cannot be used or a result is invalid.
-    pub row_alarm: Out<'a, u32>,
+crate::kernel! {
+    /// The op `logits_kl`: the divergence of each row of logits, and its gradient.
+    pub struct LogitsKl<'a> {
+        /// Logits of the policy, and which rows take part.
+        pub rows: LogitRows<'a>,
+        /// Logits of the reference, `[rows · vocab]`.
+        pub reference: In<'a, f32> [logits],
+        /// Direction of the divergence.
+        pub direction: Direction,
+        /// Temperature T of both sides, 1e-6 to 1e6.
+        pub temperature: f32,
+        /// dL/dKL, `[rows]`.
+        pub coef: In<'a, f32> [rows],
+        /// Divergence in nats, `[rows]`.
+        pub value: Out<'a, f32> [rows],
+        /// dL/dz of the policy, `[rows · vocab]`.
+        pub gradient: Option<Out<'a, f32>> [logits],
+        /// Row alarm, `[rows]`: above [`flag::LIMIT`] if the row cannot be used or a result is invalid.
+        pub row_alarm: Out<'a, u32> [rows],
+    }
+    unsafe "logits_kl", over rows (logits, rows);
 }
-
-crate::kernel_args!(unsafe LogitsKl<'_> {
-    rows, reference, direction, temperature, coef, value, gradient, row_alarm
-});
 
 impl LogitsKl<'_> {
     /// Checks the sizes and the temperature.
@@ -163,16 +161,6 @@ impl<const V: usize> Element<2, 1, 0, 0> for Slope<V> {
 }
 
 impl Kernel for LogitsKl<'_> {
-    const NAME: &'static str = "logits_kl";
-
-    fn check_bounds(&self) -> Result<(), Error> {
-        let (rows, logits) = self.rows.sizes()?;
-        crate::lengths!(self; logits => reference, gradient; rows => coef, value, row_alarm);
-        Ok(())
-    }
-
-    crate::rows_of!(rows);
-
     #[inline(always)]
     fn variant(&self) -> usize {
         self.direction as usize

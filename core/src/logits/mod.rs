@@ -40,6 +40,7 @@ pub use vocab_parallel::{VocabParallelStatistics, VocabParallelSums, VocabParall
 
 use crate::Error;
 use crate::num::{self, Arith, Storage};
+use crate::op::Partition;
 use crate::ragged::{In, Mask, Span, Stream};
 use crate::team::{Element, Lane, Team};
 
@@ -86,19 +87,6 @@ impl<S: Storage> LogitRows<'_, S> {
         Ok(())
     }
 
-    /// Number of rows.
-    #[inline(always)]
-    pub fn rows(&self) -> usize {
-        self.rows
-    }
-
-    /// Number of rows and number of logits, after checking the sizes and the length of the mask.
-    fn sizes(&self) -> Result<(usize, usize), Error> {
-        self.check()?;
-        crate::lengths!(self; self.rows => live);
-        Ok((self.rows, self.logits.len()))
-    }
-
     /// The elements of row `row`. A batch can have more than 2³² logits, so on a 64-bit machine the product
     /// has 64 bits.
     #[inline(always)]
@@ -123,6 +111,23 @@ impl<S: Storage> LogitRows<'_, S> {
     #[inline(always)]
     fn top<T: Team>(&self, team: &T, span: Span) -> (f32, u32) {
         team.top(span, self.logits)
+    }
+}
+
+impl<S: Storage> Partition for LogitRows<'_, S> {
+    #[inline(always)]
+    fn rows(&self) -> usize {
+        self.rows
+    }
+
+    fn len(&self, _row: usize) -> usize {
+        self.vocab
+    }
+
+    fn sizes(&self) -> Result<(usize, usize), Error> {
+        self.check()?;
+        crate::lengths!(self; self.rows => live);
+        Ok((self.logits.len(), self.rows))
     }
 }
 

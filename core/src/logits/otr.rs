@@ -33,28 +33,28 @@ use crate::op::Kernel;
 use crate::ragged::{In, Mask, Out, Span, Stream, flag};
 use crate::team::{Element, Lane, Team};
 
-/// The op `otr_exact`: the loss and gradient of each row of logits.
-#[derive(Debug)]
-pub struct OtrExact<'a> {
-    /// Logits, and which rows take part.
-    pub rows: LogitRows<'a>,
-    /// Label of each row, `[rows]`.
-    pub labels: In<'a, u32>,
-    /// Temperature κ of the candidates, 1e-6 to 1e6.
-    pub kappa: f32,
-    /// Reward β of a token that is not the label, at most 1.
-    pub beta: f32,
-    /// dL/dL_t, `[rows]`.
-    pub coef: In<'a, f32>,
-    /// Losses L_t, `[rows]`.
-    pub loss: Out<'a, f32>,
-    /// dL/dz, `[rows · vocab]`.
-    pub gradient: Option<Out<'a, f32>>,
-    /// Row alarm, `[rows]`: above [`flag::LIMIT`] if the row cannot be used or a result is invalid.
-    pub row_alarm: Out<'a, u32>,
+crate::kernel! {
+    /// The op `otr_exact`: the loss and gradient of each row of logits.
+    pub struct OtrExact<'a> {
+        /// Logits, and which rows take part.
+        pub rows: LogitRows<'a>,
+        /// Label of each row, `[rows]`.
+        pub labels: In<'a, u32> [rows],
+        /// Temperature κ of the candidates, 1e-6 to 1e6.
+        pub kappa: f32,
+        /// Reward β of a token that is not the label, at most 1.
+        pub beta: f32,
+        /// dL/dL_t, `[rows]`.
+        pub coef: In<'a, f32> [rows],
+        /// Losses L_t, `[rows]`.
+        pub loss: Out<'a, f32> [rows],
+        /// dL/dz, `[rows · vocab]`.
+        pub gradient: Option<Out<'a, f32>> [logits],
+        /// Row alarm, `[rows]`: above [`flag::LIMIT`] if the row cannot be used or a result is invalid.
+        pub row_alarm: Out<'a, u32> [rows],
+    }
+    unsafe "otr_exact", over rows (logits, rows);
 }
-
-crate::kernel_args!(unsafe OtrExact<'_> { rows, labels, kappa, beta, coef, loss, gradient, row_alarm });
 
 impl OtrExact<'_> {
     /// Checks the sizes and the scalar parameters.
@@ -111,16 +111,6 @@ impl Element<1, 1, 0, 0> for Other {
 }
 
 impl Kernel for OtrExact<'_> {
-    const NAME: &'static str = "otr_exact";
-
-    fn check_bounds(&self) -> Result<(), Error> {
-        let (rows, logits) = self.rows.sizes()?;
-        crate::lengths!(self; rows => labels, coef, loss, row_alarm; logits => gradient);
-        Ok(())
-    }
-
-    crate::rows_of!(rows);
-
     #[inline(always)]
     fn row<T: Team>(&self, team: &T, row: usize) {
         let (span, live) = (self.rows.span(row), self.rows.live_span(row));

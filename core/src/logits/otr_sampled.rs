@@ -35,32 +35,31 @@ use crate::op::Kernel;
 use crate::ragged::{In, Mask, Out, Span, Stream, flag};
 use crate::team::{Element, Lane, Team};
 
-/// The op `otr_sampled`: the loss and gradient of each row of logits.
-#[derive(Debug)]
-pub struct OtrSampled<'a> {
-    /// Logits, and which rows take part.
-    pub rows: LogitRows<'a>,
-    /// Label of each row, `[rows]`.
-    pub labels: In<'a, u32>,
-    /// Candidates, `[rows · draws]`, ascending within each row.
-    pub candidates: In<'a, u32>,
-    /// Number K of candidates per row, 1 to [`OtrSampled::MAX_DRAWS`].
-    pub draws: usize,
-    /// Reward β of a token that is not the label, at most 1.
-    pub beta: f32,
-    /// dL/dL_t, `[rows]`.
-    pub coef: In<'a, f32>,
-    /// Losses L_t, `[rows]`.
-    pub loss: Out<'a, f32>,
-    /// dL/dz, `[rows · vocab]`.
-    pub gradient: Option<Out<'a, f32>>,
-    /// Row alarm, `[rows]`: above [`flag::LIMIT`] if the row cannot be used or a result is invalid.
-    pub row_alarm: Out<'a, u32>,
+crate::kernel! {
+    /// The op `otr_sampled`: the loss and gradient of each row of logits.
+    pub struct OtrSampled<'a> {
+        /// Logits, and which rows take part.
+        pub rows: LogitRows<'a>,
+        /// Label of each row, `[rows]`.
+        pub labels: In<'a, u32> [rows],
+        /// Candidates, `[rows · draws]`, ascending within each row.
+        pub candidates: In<'a, u32> [draws],
+        /// Number K of candidates per row, 1 to [`OtrSampled::MAX_DRAWS`].
+        pub draws: usize,
+        /// Reward β of a token that is not the label, at most 1.
+        pub beta: f32,
+        /// dL/dL_t, `[rows]`.
+        pub coef: In<'a, f32> [rows],
+        /// Losses L_t, `[rows]`.
+        pub loss: Out<'a, f32> [rows],
+        /// dL/dz, `[rows · vocab]`.
+        pub gradient: Option<Out<'a, f32>> [logits],
+        /// Row alarm, `[rows]`: above [`flag::LIMIT`] if the row cannot be used or a result is invalid.
+        pub row_alarm: Out<'a, u32> [rows],
+    }
+    unsafe "otr_sampled", over rows (logits, rows), work |k, _| k.rows.vocab + k.draws,
+        let draws = |k| rows.saturating_mul(k.draws);
 }
-
-crate::kernel_args!(unsafe OtrSampled<'_> {
-    rows, labels, candidates, draws, beta, coef, loss, gradient, row_alarm
-});
 
 impl OtrSampled<'_> {
     /// Largest number of candidates per row: their counts are exact in binary32.
@@ -110,26 +109,6 @@ impl Element<1, 1, 0, 0> for Undrawn {
 }
 
 impl Kernel for OtrSampled<'_> {
-    const NAME: &'static str = "otr_sampled";
-
-    fn check_bounds(&self) -> Result<(), Error> {
-        let (rows, logits) = self.rows.sizes()?;
-        crate::lengths!(self;
-            rows => labels, coef, loss, row_alarm;
-            rows.saturating_mul(self.draws) => candidates;
-            logits => gradient
-        );
-        Ok(())
-    }
-
-    fn rows(&self) -> usize {
-        self.rows.rows
-    }
-
-    fn work(&self, _row: usize) -> usize {
-        self.rows.vocab + self.draws
-    }
-
     #[inline(always)]
     fn row<T: Team>(&self, team: &T, row: usize) {
         let (span, live) = (self.rows.span(row), self.rows.live_span(row));

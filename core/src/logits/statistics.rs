@@ -136,23 +136,22 @@ impl LogitsResults<'_> {
     }
 }
 
-/// The ops `logits_statistics` (`f32`), `logits_statistics_bf16` and `logits_statistics_f16`: statistics of
-/// each row of logits.
-#[derive(Debug)]
-pub struct LogitsStatistics<'a, S = f32> {
-    /// Logits, and which rows take part.
-    pub rows: LogitRows<'a, S>,
-    /// Label of each row, `[rows]`.
-    pub labels: In<'a, u32>,
-    /// Temperature T, 1e-6 to 1e6.
-    pub temperature: f32,
-    /// The results.
-    pub results: LogitsResults<'a>,
+crate::kernel! {
+    /// The ops `logits_statistics` (`f32`), `logits_statistics_bf16` and `logits_statistics_f16`: statistics
+    /// of each row of logits.
+    pub struct LogitsStatistics<'a, S: Storage = f32> {
+        /// Logits, and which rows take part.
+        pub rows: LogitRows<'a, S>,
+        /// Label of each row, `[rows]`.
+        pub labels: In<'a, u32> [rows],
+        /// Temperature T, 1e-6 to 1e6.
+        pub temperature: f32,
+        /// The results.
+        pub results: LogitsResults<'a>,
+    }
+    unsafe S::SUFFIX.of(["logits_statistics", "logits_statistics_bf16", "logits_statistics_f16"]),
+        over rows (_, rows), check |k| k.results.check_bounds(rows);
 }
-
-crate::kernel_args!(unsafe impl[S: Storage] LogitsStatistics<'_, S> {
-    rows, labels, temperature, results
-});
 
 impl<S: Storage> LogitsStatistics<'_, S> {
     /// Checks the sizes and the temperature.
@@ -184,17 +183,6 @@ impl Element<1, 0, 3, 0> for Moments {
 }
 
 impl<S: Storage> Kernel for LogitsStatistics<'_, S> {
-    const NAME: &'static str =
-        S::SUFFIX.of(["logits_statistics", "logits_statistics_bf16", "logits_statistics_f16"]);
-
-    fn check_bounds(&self) -> Result<(), Error> {
-        let rows = self.rows.sizes()?.0;
-        crate::lengths!(self; rows => labels);
-        self.results.check_bounds(rows)
-    }
-
-    crate::rows_of!(rows);
-
     crate::row_by_variant!(0; 1);
 
     #[inline(always)]

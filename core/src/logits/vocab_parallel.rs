@@ -71,19 +71,21 @@ pub fn unpacked(top: i64) -> (f32, u32) {
     (unordered((top >> 32) as i32), !(top as u32))
 }
 
-/// The ops `vocab_parallel_top` (`f32`), `vocab_parallel_top_bf16` and `vocab_parallel_top_f16`: the largest
-/// entry of each row of a shard.
-#[derive(Debug)]
-pub struct VocabParallelTop<'a, S = f32> {
-    /// Logits of the shard, and which rows take part.
-    pub rows: LogitRows<'a, S>,
-    /// Number of the shard's first entry in the vocabulary.
-    pub vocab_start: u32,
-    /// The largest entry and its token in one number, `[rows]`; its maximum over shards is that of the row.
-    pub top: Out<'a, i64>,
+crate::kernel! {
+    /// The ops `vocab_parallel_top` (`f32`), `vocab_parallel_top_bf16` and `vocab_parallel_top_f16`: the
+    /// largest entry of each row of a shard.
+    pub struct VocabParallelTop<'a, S: Storage = f32> {
+        /// Logits of the shard, and which rows take part.
+        pub rows: LogitRows<'a, S>,
+        /// Number of the shard's first entry in the vocabulary.
+        pub vocab_start: u32,
+        /// The largest entry and its token in one number, `[rows]`; its maximum over shards is that of the
+        /// row.
+        pub top: Out<'a, i64> [rows],
+    }
+    unsafe S::SUFFIX.of(["vocab_parallel_top", "vocab_parallel_top_bf16", "vocab_parallel_top_f16"]),
+        over rows (_, rows);
 }
-
-crate::kernel_args!(unsafe impl[S: Storage] VocabParallelTop<'_, S> { rows, vocab_start, top });
 
 impl<S: Storage> VocabParallelTop<'_, S> {
     /// Checks the sizes.
@@ -96,17 +98,6 @@ impl<S: Storage> VocabParallelTop<'_, S> {
 }
 
 impl<S: Storage> Kernel for VocabParallelTop<'_, S> {
-    const NAME: &'static str =
-        S::SUFFIX.of(["vocab_parallel_top", "vocab_parallel_top_bf16", "vocab_parallel_top_f16"]);
-
-    fn check_bounds(&self) -> Result<(), Error> {
-        let rows = self.rows.sizes()?.0;
-        crate::lengths!(self; rows => top);
-        Ok(())
-    }
-
-    crate::rows_of!(rows);
-
     #[inline(always)]
     fn row<T: Team>(&self, team: &T, row: usize) {
         let span = self.rows.live_span(row);
@@ -118,33 +109,33 @@ impl<S: Storage> Kernel for VocabParallelTop<'_, S> {
     }
 }
 
-/// The ops `vocab_parallel_sums` (`f32`), `vocab_parallel_sums_bf16` and `vocab_parallel_sums_f16`: exact
-/// sums over each row of a shard.
-#[derive(Debug)]
-pub struct VocabParallelSums<'a, S = f32> {
-    /// Logits of the shard, and which rows take part.
-    pub rows: LogitRows<'a, S>,
-    /// Number of the shard's first entry in the vocabulary.
-    pub vocab_start: u32,
-    /// Label of each row, a number of the whole vocabulary, `[rows]`.
-    pub labels: In<'a, u32>,
-    /// The largest entries of whole rows: the maximum over shards of what `vocab_parallel_top` wrote,
-    /// `[rows]`.
-    pub top: In<'a, i64>,
-    /// Temperature T, 1e-6 to 1e6.
-    pub temperature: f32,
-    /// Whether the sums for entropy, collision and score norm are wanted.
-    pub moments: bool,
-    /// Sums over the shard, [`SUMS`] rows of `[rows]`; to be added over shards, in any order.
-    pub sums: Out<'a, f64>,
-    /// Row alarm, `[rows]`: above [`flag::LIMIT`](crate::ragged::flag::LIMIT) if an entry of the shard is
-    /// larger than the row's largest.
-    pub row_alarm: Out<'a, u32>,
+crate::kernel! {
+    /// The ops `vocab_parallel_sums` (`f32`), `vocab_parallel_sums_bf16` and `vocab_parallel_sums_f16`: exact
+    /// sums over each row of a shard.
+    pub struct VocabParallelSums<'a, S: Storage = f32> {
+        /// Logits of the shard, and which rows take part.
+        pub rows: LogitRows<'a, S>,
+        /// Number of the shard's first entry in the vocabulary.
+        pub vocab_start: u32,
+        /// Label of each row, a number of the whole vocabulary, `[rows]`.
+        pub labels: In<'a, u32> [rows],
+        /// The largest entries of whole rows: the maximum over shards of what `vocab_parallel_top` wrote,
+        /// `[rows]`.
+        pub top: In<'a, i64> [rows],
+        /// Temperature T, 1e-6 to 1e6.
+        pub temperature: f32,
+        /// Whether the sums for entropy, collision and score norm are wanted.
+        pub moments: bool,
+        /// Sums over the shard, [`SUMS`] rows of `[rows]`; to be added over shards, in any order.
+        pub sums: Out<'a, f64> [sums],
+        /// Row alarm, `[rows]`: above [`flag::LIMIT`](crate::ragged::flag::LIMIT) if an entry of the shard is
+        /// larger than the row's largest.
+        pub row_alarm: Out<'a, u32> [rows],
+    }
+    unsafe S::SUFFIX.of(["vocab_parallel_sums", "vocab_parallel_sums_bf16", "vocab_parallel_sums_f16"]),
+        over rows (_, rows),
+        let sums = |k| SUMS[usize::from(k.moments)] * rows;
 }
-
-crate::kernel_args!(unsafe impl[S: Storage] VocabParallelSums<'_, S> {
-    rows, vocab_start, labels, top, temperature, moments, sums, row_alarm
-});
 
 impl<S: Storage> VocabParallelSums<'_, S> {
     /// Checks the sizes and the temperature.
@@ -206,17 +197,6 @@ impl Element<1, 0, 6, 0> for Moments {
 }
 
 impl<S: Storage> Kernel for VocabParallelSums<'_, S> {
-    const NAME: &'static str =
-        S::SUFFIX.of(["vocab_parallel_sums", "vocab_parallel_sums_bf16", "vocab_parallel_sums_f16"]);
-
-    fn check_bounds(&self) -> Result<(), Error> {
-        let rows = self.rows.sizes()?.0;
-        crate::lengths!(self; rows => labels, top, row_alarm; SUMS[usize::from(self.moments)] * rows => sums);
-        Ok(())
-    }
-
-    crate::rows_of!(rows);
-
     crate::row_by_variant!(0; 1);
 
     #[inline(always)]
@@ -258,25 +238,28 @@ impl<S: Storage> VocabParallelSums<'_, S> {
     }
 }
 
-/// The op `vocab_parallel_statistics`: statistics of each row from what was reduced over shards.
-#[derive(Debug)]
-pub struct VocabParallelStatistics<'a> {
-    /// Number of rows, one per token.
-    pub rows: usize,
-    /// Which rows take part, `[rows]`.
-    pub live: Mask<'a>,
-    /// Maximum over shards of what `vocab_parallel_top` wrote, `[rows]`.
-    pub top: In<'a, i64>,
-    /// Sum over shards of what `vocab_parallel_sums` wrote, [`SUMS`] rows of `[rows]`: those with moments if
-    /// these are among the results.
-    pub sums: In<'a, f64>,
-    /// Temperature T, 1e-6 to 1e6: that of the sums.
-    pub temperature: f32,
-    /// The results.
-    pub results: LogitsResults<'a>,
+crate::kernel! {
+    /// The op `vocab_parallel_statistics`: statistics of each row from what was reduced over shards.
+    pub struct VocabParallelStatistics<'a> {
+        /// Number of rows, one per token.
+        pub rows: usize,
+        /// Which rows take part, `[rows]`.
+        pub live: Mask<'a> [rows],
+        /// Maximum over shards of what `vocab_parallel_top` wrote, `[rows]`.
+        pub top: In<'a, i64> [rows],
+        /// Sum over shards of what `vocab_parallel_sums` wrote, [`SUMS`] rows of `[rows]`: those with moments
+        /// if these are among the results.
+        pub sums: In<'a, f64> [sums],
+        /// Temperature T, 1e-6 to 1e6: that of the sums.
+        pub temperature: f32,
+        /// The results.
+        pub results: LogitsResults<'a>,
+    }
+    unsafe "vocab_parallel_statistics", rows |k| k.rows, work |_, _| 16,
+        let rows = |k| k.rows,
+        let sums = |k| SUMS[usize::from(k.results.moments.is_some())] * rows,
+        check |k| k.results.check_bounds(rows);
 }
-
-crate::kernel_args!(unsafe VocabParallelStatistics<'_> { rows, live, top, sums, temperature, results });
 
 impl VocabParallelStatistics<'_> {
     /// Checks the temperature.
@@ -288,23 +271,6 @@ impl VocabParallelStatistics<'_> {
 }
 
 impl Kernel for VocabParallelStatistics<'_> {
-    const NAME: &'static str = "vocab_parallel_statistics";
-
-    fn check_bounds(&self) -> Result<(), Error> {
-        let rows = self.rows;
-        let moments = usize::from(self.results.moments.is_some());
-        crate::lengths!(self; rows => live, top; SUMS[moments] * rows => sums);
-        self.results.check_bounds(rows)
-    }
-
-    fn rows(&self) -> usize {
-        self.rows
-    }
-
-    fn work(&self, _row: usize) -> usize {
-        16
-    }
-
     #[inline(always)]
     fn row<T: Team>(&self, team: &T, row: usize) {
         if team.leads() {

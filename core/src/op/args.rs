@@ -189,8 +189,8 @@ impl<A: Arg + Copy, const N: usize> Arg for [A; N] {
 /// fields.
 ///
 /// ```text
-/// launch_args!(TokenRatio<'_> { cu_seqlens, loss_mask, logp, … });
-/// launch_args!(impl[G: Gate] PolicyLoss<'_, G> { … });
+/// launch_args!(LossOut<'_> { token_loss, row_loss });
+/// launch_args!(impl[S: Storage] LogitRows<'_, S> { … });
 /// launch_args!(enum Direction { Prefix, Suffix });
 /// ```
 ///
@@ -236,51 +236,6 @@ macro_rules! launch_args {
                 $name::$first
             }
         }
-    };
-}
-
-/// [`launch_args!`](crate::launch_args) for the struct of an op. The word `unsafe` is the author's promise
-/// that the op's rows are [disjoint](crate::op::DisjointRows); without it no backend runs the kernel.
-///
-/// ```text
-/// kernel_args!(unsafe Doubled<'_> { rewards, doubled });
-/// ```
-///
-/// Without `unsafe` this does not compile:
-///
-/// ```compile_fail
-/// use lockstep_core::{kernel_args, ragged::Out};
-/// struct Filled<'a> {
-///     out: Out<'a, f32>,
-/// }
-/// kernel_args!(Filled<'_> { out });
-/// ```
-///
-/// Launch arguments alone do not make a kernel that a backend runs either:
-///
-/// ```compile_fail,E0277
-/// use lockstep_core::op::DisjointRows;
-/// use lockstep_core::{launch_args, ragged::Out};
-/// struct Filled<'a> {
-///     out: Out<'a, f32>,
-/// }
-/// launch_args!(Filled<'_> { out });
-/// fn runs<K: DisjointRows>() {}
-/// runs::<Filled<'_>>();
-/// ```
-#[macro_export]
-macro_rules! kernel_args {
-    (unsafe $name:ident $(<$lifetime:lifetime>)? { $($field:ident),* $(,)? }) => {
-        $crate::kernel_args!(unsafe impl[] $name $(<$lifetime>)? { $($field),* });
-    };
-    (unsafe impl[$($bound:tt)*] $name:ident $(<$($generic:tt),*>)? { $($field:ident),* $(,)? }) => {
-        $crate::launch_args!(impl[$($bound)*] $name $(<$($generic),*>)? { $($field),* });
-
-        // SAFETY: promised by whoever writes `unsafe` in the macro call. For the ops of the table: a row
-        // writes its own span of [`Offsets`](crate::ragged::Offsets), which cannot overlap, and its own index
-        // of per-row outputs; conformance tests this for every op (rows_are_disjoint).
-        #[allow(unsafe_code)]
-        unsafe impl<$($bound)*> $crate::op::DisjointRows for $name $(<$($generic),*>)? {}
     };
 }
 

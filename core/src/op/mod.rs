@@ -1,41 +1,23 @@
 //! The definition of an op, and the table of all ops.
 
 mod args;
+mod kernel;
 mod lengths;
 
 pub use args::{Arg, Decoder, Encoder, MAX_POINTERS, MAX_WARPS, MAX_WORDS};
 #[doc(hidden)]
 pub use args::{pointers_of, sum, words_of};
+pub use kernel::{Launch, Partition};
 #[doc(hidden)]
 pub use lengths::check_length;
 pub use lengths::{Length, check_indices, check_total};
 
-use crate::Error;
 use crate::team::Team;
 
-/// An op: its launch arguments, and what a team does with one row.
+/// An op: what a team does with one row.
 ///
 /// Row r may read any input and writes only elements that belong to row r; see [`DisjointRows`].
-pub trait Kernel: Arg {
-    /// The op's name in the table.
-    const NAME: &'static str;
-
-    /// Number of rows to run.
-    fn rows(&self) -> usize;
-
-    /// Checks that every array is long enough for the rows, and that every index names an element of its
-    /// array.
-    ///
-    /// Errors: the first fault.
-    ///
-    /// Whatever runs a kernel over host memory calls this once, before the rows; a launch over device memory
-    /// cannot, and is `unsafe`.
-    fn check_bounds(&self) -> Result<(), Error>;
-
-    /// Approximate number of elements of a row, used to balance rows over threads. It affects only speed.
-    /// Host memory only.
-    fn work(&self, row: usize) -> usize;
-
+pub trait Kernel: Launch {
     /// Computes row `row` with the team.
     fn row<T: Team>(&self, team: &T, row: usize);
 
@@ -70,20 +52,6 @@ pub trait Kernel: Arg {
 /// For any two rows r ≠ s, no element of an output is written by both.
 #[allow(unsafe_code)]
 pub unsafe trait DisjointRows: Kernel {}
-
-/// [`rows`](Kernel::rows) and [`work`](Kernel::work) of an op whose rows are those of its field `$of`.
-#[macro_export]
-macro_rules! rows_of {
-    ($of:ident) => {
-        fn rows(&self) -> usize {
-            self.$of.rows()
-        }
-
-        fn work(&self, row: usize) -> usize {
-            self.$of.span(row).len()
-        }
-    };
-}
 
 /// [`row`](Kernel::row) of an op with variants, by [`variant`](Kernel::variant).
 #[macro_export]

@@ -77,52 +77,51 @@ crate::launch_args!(
     }
 );
 
-/// The op `policy_loss_gmpo`: a gradient coefficient per token, and optional losses and metrics.
-#[derive(Debug)]
-pub struct PolicyLossGmpo<'a> {
-    /// Offsets of sequences, `[S+1]`.
-    pub cu_seqlens: Offsets<'a>,
-    /// Which tokens take part, `[N]`.
-    pub loss_mask: Mask<'a>,
-    /// Log-probabilities of the current policy, `[N]`; the only differentiable input.
-    pub logp: In<'a, f32>,
-    /// Log-probabilities of the proximal policy, `[N]`.
-    pub logp_old: In<'a, f32>,
-    /// Advantage, `[S]` or `[N]`.
-    pub advantage: In<'a, f32>,
-    /// Whether `advantage` has one entry per token.
-    pub advantage_per_token: bool,
-    /// Rollout-correction weights, `[N]`; absent = 1.
-    pub weights: Option<In<'a, f32>>,
-    /// Guard of the token log-ratio.
-    pub guard: Guard,
-    /// How a sequence's ratio is formed.
-    pub mean: Mean,
-    /// How far a log-ratio, or the sum for [`Mean::ClippedSum`], may fall below 0, in nats; at least 0.
-    pub clip_log_low: f32,
-    /// How far it may rise above 0, in nats; at least 0.
-    pub clip_log_high: f32,
-    /// Divisor of the sum over sequences; 0 gives a loss of 0.
-    pub denominator: f64,
-    /// The denominator from memory, in place of `denominator`: the sum of these partial counts, as in
-    /// [`WeightFrom`](crate::aggregate::WeightFrom::denominator).
-    pub denominator_from: Option<In<'a, u64>>,
-    /// Gradient dL/dlogp, `[N]`.
-    pub coef: Out<'a, f32>,
-    /// Each sequence's share of the loss, `[S]`, if requested.
-    pub row_loss: Option<Out<'a, f64>>,
-    /// Number of live tokens, `[S]`.
-    pub row_tokens: Out<'a, u32>,
-    /// Row alarm, `[S]`: above [`flag::LIMIT`] if a live input or a result is invalid.
-    pub row_alarm: Out<'a, u32>,
-    /// Metrics, if requested.
-    pub metrics: Option<MetricsOut<'a>>,
+crate::kernel! {
+    /// The op `policy_loss_gmpo`: a gradient coefficient per token, and optional losses and metrics.
+    pub struct PolicyLossGmpo<'a> {
+        /// Offsets of sequences, `[S+1]`.
+        pub cu_seqlens: Offsets<'a>,
+        /// Which tokens take part, `[N]`.
+        pub loss_mask: Mask<'a> [tokens],
+        /// Log-probabilities of the current policy, `[N]`; the only differentiable input.
+        pub logp: In<'a, f32> [tokens],
+        /// Log-probabilities of the proximal policy, `[N]`.
+        pub logp_old: In<'a, f32> [tokens],
+        /// Advantage, `[S]` or `[N]`.
+        pub advantage: In<'a, f32> [advantages],
+        /// Whether `advantage` has one entry per token.
+        pub advantage_per_token: bool,
+        /// Rollout-correction weights, `[N]`; absent = 1.
+        pub weights: Option<In<'a, f32>> [tokens],
+        /// Guard of the token log-ratio.
+        pub guard: Guard,
+        /// How a sequence's ratio is formed.
+        pub mean: Mean,
+        /// How far a log-ratio, or the sum for [`Mean::ClippedSum`], may fall below 0, in nats; at least 0.
+        pub clip_log_low: f32,
+        /// How far it may rise above 0, in nats; at least 0.
+        pub clip_log_high: f32,
+        /// Divisor of the sum over sequences; 0 gives a loss of 0.
+        pub denominator: f64,
+        /// The denominator from memory, in place of `denominator`: the sum of these partial counts, as in
+        /// [`WeightFrom`](crate::aggregate::WeightFrom::denominator).
+        pub denominator_from: Option<In<'a, u64>>,
+        /// Gradient dL/dlogp, `[N]`.
+        pub coef: Out<'a, f32> [tokens],
+        /// Each sequence's share of the loss, `[S]`, if requested.
+        pub row_loss: Option<Out<'a, f64>> [sequences],
+        /// Number of live tokens, `[S]`.
+        pub row_tokens: Out<'a, u32> [sequences],
+        /// Row alarm, `[S]`: above [`flag::LIMIT`] if a live input or a result is invalid.
+        pub row_alarm: Out<'a, u32> [sequences],
+        /// Metrics, if requested.
+        pub metrics: Option<MetricsOut<'a>>,
+    }
+    unsafe "policy_loss_gmpo", over cu_seqlens (tokens, sequences),
+        let advantages = |k| if k.advantage_per_token { tokens } else { sequences },
+        check |k| k.metrics.as_ref().map_or(Ok(()), |metrics| metrics.check_bounds(sequences));
 }
-
-crate::kernel_args!(unsafe PolicyLossGmpo<'_> {
-    cu_seqlens, loss_mask, logp, logp_old, advantage, advantage_per_token, weights, guard, mean, clip_log_low,
-    clip_log_high, denominator, denominator_from, coef, row_loss, row_tokens, row_alarm, metrics
-});
 
 impl PolicyLossGmpo<'_> {
     /// Checks the scalar parameters.
@@ -262,24 +261,6 @@ pub fn bounds_of_ratio<A: Arith>(low: f32, high: f32) -> [f32; 2] {
 }
 
 impl Kernel for PolicyLossGmpo<'_> {
-    const NAME: &'static str = "policy_loss_gmpo";
-
-    fn check_bounds(&self) -> Result<(), Error> {
-        let (tokens, sequences) = self.cu_seqlens.sizes();
-        let advantages = if self.advantage_per_token { tokens } else { sequences };
-        crate::lengths!(self;
-            tokens => loss_mask, logp, logp_old, weights, coef;
-            advantages => advantage;
-            sequences => row_loss, row_tokens, row_alarm
-        );
-        if let Some(metrics) = &self.metrics {
-            crate::lengths!(metrics; sum::SUMS * sequences => row_sums; 2 * sequences => row_maxima);
-        }
-        Ok(())
-    }
-
-    crate::rows_of!(cu_seqlens);
-
     #[inline(always)]
     fn variant(&self) -> usize {
         usize::from(self.metrics.is_some())

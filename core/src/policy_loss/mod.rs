@@ -79,57 +79,74 @@ pub struct MetricsOut<'a> {
 
 crate::launch_args!(MetricsOut<'_> { row_sums, row_maxima, band });
 
-/// The ops `policy_loss_*`, one per gate: a gradient coefficient per token, and optional losses and metrics.
-#[derive(Debug)]
-pub struct PolicyLoss<'a, G> {
-    /// Offsets of sequences, `[S+1]`.
-    pub cu_seqlens: Offsets<'a>,
-    /// Which tokens take part, `[N]`.
-    pub loss_mask: Mask<'a>,
-    /// Log-probabilities of the current policy, `[N]`; the only differentiable input.
-    pub logp: In<'a, f32>,
-    /// Log-probabilities of the proximal policy, `[N]`; at [`RatioGranularity::Given`], the log-ratios
-    /// themselves.
-    pub logp_old: In<'a, f32>,
-    /// Log-probabilities of the second policy, or another array that the gate reads in their place, `[N]`;
-    /// absent = `logp_old`.
-    pub logp_second: Option<In<'a, f32>>,
-    /// Advantage, `[S]` or `[N]`.
-    pub advantage: In<'a, f32>,
-    /// Whether `advantage` has one entry per token.
-    pub advantage_per_token: bool,
-    /// Rollout-correction weights, `[N]`; absent = 1.
-    pub weights: Option<In<'a, f32>>,
-    /// The level at which the ratio is taken.
-    pub level: RatioGranularity,
-    /// Guard of the token log-ratio.
-    pub guard: Guard,
-    /// The gate.
-    pub gate: G,
-    /// KL to a reference, if any.
-    pub kl: Option<KlTerm<'a>>,
-    /// Aggregation weight W of a sequence.
-    pub weight: Weight,
-    /// Numbers of the aggregation that are read from memory.
-    pub weight_from: WeightFrom<'a>,
-    /// Gradient dL/dlogp, `[N]`.
-    pub coef: Out<'a, f32>,
-    /// Losses, if requested.
-    pub loss: Option<LossOut<'a>>,
-    /// Number of live tokens, `[S]`.
-    pub row_tokens: Out<'a, u32>,
-    /// Row alarm, `[S]`: above [`flag::LIMIT`] if a live input or a result is invalid.
-    pub row_alarm: Out<'a, u32>,
-    /// Metrics, if requested; they require the losses.
-    pub metrics: Option<MetricsOut<'a>>,
+impl MetricsOut<'_> {
+    fn check_bounds(&self, sequences: usize) -> Result<(), Error> {
+        crate::lengths!(self; sum::SUMS * sequences => row_sums; 2 * sequences => row_maxima);
+        Ok(())
+    }
 }
 
-crate::kernel_args!(unsafe impl[G: Gate] PolicyLoss<'_, G> {
-    cu_seqlens, loss_mask, logp, logp_old, logp_second, advantage, advantage_per_token, weights, level, guard,
-    gate, kl, weight, weight_from, coef, loss, row_tokens, row_alarm, metrics
-});
+crate::kernel! {
+    /// The ops `policy_loss_*`, one per gate: a gradient coefficient per token, and optional losses and
+    /// metrics.
+    pub struct PolicyLoss<'a, G: Gate> {
+        /// Offsets of sequences, `[S+1]`.
+        pub cu_seqlens: Offsets<'a>,
+        /// Which tokens take part, `[N]`.
+        pub loss_mask: Mask<'a> [tokens],
+        /// Log-probabilities of the current policy, `[N]`; the only differentiable input.
+        pub logp: In<'a, f32> [tokens],
+        /// Log-probabilities of the proximal policy, `[N]`; at [`RatioGranularity::Given`], the log-ratios
+        /// themselves.
+        pub logp_old: In<'a, f32> [tokens],
+        /// Log-probabilities of the second policy, or another array that the gate reads in their place,
+        /// `[N]`; absent = `logp_old`.
+        pub logp_second: Option<In<'a, f32>> [tokens],
+        /// Advantage, `[S]` or `[N]`.
+        pub advantage: In<'a, f32> [advantages],
+        /// Whether `advantage` has one entry per token.
+        pub advantage_per_token: bool,
+        /// Rollout-correction weights, `[N]`; absent = 1.
+        pub weights: Option<In<'a, f32>> [tokens],
+        /// The level at which the ratio is taken.
+        pub level: RatioGranularity,
+        /// Guard of the token log-ratio.
+        pub guard: Guard,
+        /// The gate.
+        pub gate: G,
+        /// KL to a reference, if any.
+        pub kl: Option<KlTerm<'a>>,
+        /// Aggregation weight W of a sequence.
+        pub weight: Weight,
+        /// Numbers of the aggregation that are read from memory.
+        pub weight_from: WeightFrom<'a>,
+        /// Gradient dL/dlogp, `[N]`.
+        pub coef: Out<'a, f32> [tokens],
+        /// Losses, if requested.
+        pub loss: Option<LossOut<'a>>,
+        /// Number of live tokens, `[S]`.
+        pub row_tokens: Out<'a, u32> [sequences],
+        /// Row alarm, `[S]`: above [`flag::LIMIT`] if a live input or a result is invalid.
+        pub row_alarm: Out<'a, u32> [sequences],
+        /// Metrics, if requested; they require the losses.
+        pub metrics: Option<MetricsOut<'a>>,
+    }
+    unsafe G::POLICY_LOSS, over cu_seqlens (tokens, sequences),
+        let advantages = |k| if k.advantage_per_token { tokens } else { sequences },
+        check |k| k.check_parts(tokens, sequences);
+}
 
 impl<G: Gate> PolicyLoss<'_, G> {
+    fn check_parts(&self, tokens: usize, sequences: usize) -> Result<(), Error> {
+        if let Some(kl) = &self.kl {
+            crate::lengths!(kl; tokens => logp_ref);
+        }
+        if let Some(loss) = &self.loss {
+            crate::lengths!(loss; tokens => token_loss; sequences => row_loss);
+        }
+        self.metrics.as_ref().map_or(Ok(()), |metrics| metrics.check_bounds(sequences))
+    }
+
     #[inline(always)]
     fn sweep<
         T,
@@ -321,30 +338,6 @@ impl<G: Gate> PolicyLoss<'_, G> {
 }
 
 impl<G: Gate> Kernel for PolicyLoss<'_, G> {
-    const NAME: &'static str = G::POLICY_LOSS;
-
-    fn check_bounds(&self) -> Result<(), Error> {
-        let (tokens, sequences) = self.cu_seqlens.sizes();
-        let advantages = if self.advantage_per_token { tokens } else { sequences };
-        crate::lengths!(self;
-            tokens => loss_mask, logp, logp_old, logp_second, weights, coef;
-            advantages => advantage;
-            sequences => row_tokens, row_alarm
-        );
-        if let Some(kl) = &self.kl {
-            crate::lengths!(kl; tokens => logp_ref);
-        }
-        if let Some(loss) = &self.loss {
-            crate::lengths!(loss; tokens => token_loss; sequences => row_loss);
-        }
-        if let Some(metrics) = &self.metrics {
-            crate::lengths!(metrics; sum::SUMS * sequences => row_sums; 2 * sequences => row_maxima);
-        }
-        Ok(())
-    }
-
-    crate::rows_of!(cu_seqlens);
-
     #[inline(always)]
     fn row<T: Team>(&self, team: &T, row: usize) {
         self.choose(team, row);

@@ -122,47 +122,32 @@ const LOG_MAX: f32 = 20.0;
 /// VESPO's lower bound on ln u and ln W, ln 1e-8.
 const LOG_MIN: f32 = f32::from_bits(0xc193_5d8e); // -18.4206810
 
-/// The op `sequence_weight`: one weight per token.
-#[derive(Debug)]
-pub struct SequenceWeight<'a> {
-    /// Offsets of sequences, `[S+1]`.
-    pub cu_seqlens: Offsets<'a>,
-    /// Which tokens take part, `[N]`.
-    pub loss_mask: Mask<'a>,
-    /// Log-probabilities of the current policy, `[N]`.
-    pub logp: In<'a, f32>,
-    /// Log-probabilities of the policy that the current one is compared with, `[N]`.
-    pub logp_behave: In<'a, f32>,
-    /// Advantage, `[S]`.
-    pub advantage: In<'a, f32>,
-    /// The caller's weights u, `[N]`; absent = 1.
-    pub weights: Option<In<'a, f32>>,
-    /// The rule for the weight.
-    pub rule: SequenceRule,
-    /// Resulting weights, `[N]`.
-    pub out: Out<'a, f32>,
-    /// Row alarm, `[S]`: above [`flag::LIMIT`] if a live input is invalid.
-    pub row_alarm: Out<'a, u32>,
+crate::kernel! {
+    /// The op `sequence_weight`: one weight per token.
+    pub struct SequenceWeight<'a> {
+        /// Offsets of sequences, `[S+1]`.
+        pub cu_seqlens: Offsets<'a>,
+        /// Which tokens take part, `[N]`.
+        pub loss_mask: Mask<'a> [tokens],
+        /// Log-probabilities of the current policy, `[N]`.
+        pub logp: In<'a, f32> [tokens],
+        /// Log-probabilities of the policy that the current one is compared with, `[N]`.
+        pub logp_behave: In<'a, f32> [tokens],
+        /// Advantage, `[S]`.
+        pub advantage: In<'a, f32> [sequences],
+        /// The caller's weights u, `[N]`; absent = 1.
+        pub weights: Option<In<'a, f32>> [tokens],
+        /// The rule for the weight.
+        pub rule: SequenceRule,
+        /// Resulting weights, `[N]`.
+        pub out: Out<'a, f32> [tokens],
+        /// Row alarm, `[S]`: above [`flag::LIMIT`] if a live input is invalid.
+        pub row_alarm: Out<'a, u32> [sequences],
+    }
+    unsafe "sequence_weight", over cu_seqlens (tokens, sequences);
 }
 
-crate::kernel_args!(unsafe SequenceWeight<'_> {
-    cu_seqlens, loss_mask, logp, logp_behave, advantage, weights, rule, out, row_alarm
-});
-
 impl Kernel for SequenceWeight<'_> {
-    const NAME: &'static str = "sequence_weight";
-
-    fn check_bounds(&self) -> Result<(), Error> {
-        let (tokens, sequences) = self.cu_seqlens.sizes();
-        crate::lengths!(self;
-            tokens => loss_mask, logp, logp_behave, weights, out;
-            sequences => advantage, row_alarm
-        );
-        Ok(())
-    }
-
-    crate::rows_of!(cu_seqlens);
-
     #[inline(always)]
     fn row<T: Team>(&self, team: &T, row: usize) {
         let (span, mask) = (self.cu_seqlens.span(row), self.loss_mask);

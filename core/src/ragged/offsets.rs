@@ -2,7 +2,7 @@
 
 use super::{In, Span};
 use crate::Error;
-use crate::op::{Arg, Decoder, Encoder};
+use crate::op::{Arg, Decoder, Encoder, Partition};
 
 /// Offsets of R rows: `[u32; R+1]`, starting at 0 and never decreasing; row r is `offsets[r]..offsets[r+1]`.
 ///
@@ -65,6 +65,21 @@ impl<'a> Offsets<'a> {
     #[inline(always)]
     pub fn span(self, row: usize) -> Span {
         Span::new(self.0.at(row) as usize, self.0.at(row + 1) as usize)
+    }
+}
+
+impl Partition for Offsets<'_> {
+    #[inline(always)]
+    fn rows(&self) -> usize {
+        Offsets::rows(*self)
+    }
+
+    fn len(&self, row: usize) -> usize {
+        self.span(row).len()
+    }
+
+    fn sizes(&self) -> Result<(usize, usize), Error> {
+        Ok(Offsets::sizes(*self))
     }
 }
 

@@ -15,7 +15,6 @@
 //!
 //! **Accuracy**: binary64.
 
-use crate::Error;
 use crate::num::{self, Arith};
 use crate::op::Kernel;
 use crate::ragged::flag;
@@ -57,40 +56,28 @@ pub fn lr_scale<A: Arith>(ess: f64, count: f64, rho_base: f64, rule: LrRule) -> 
     }
 }
 
-/// The op `effective_sample_size`: the effective sample size of each row.
-#[derive(Debug)]
-pub struct EffectiveSampleSize<'a> {
-    /// Offsets of rows, `[R+1]`.
-    pub offsets: Offsets<'a>,
-    /// Which weights are counted, `[N]`.
-    pub mask: Mask<'a>,
-    /// Importance weights, `[N]`.
-    pub weights: In<'a, f32>,
-    /// Added to Σ w².
-    pub eps: f64,
-    /// Σ w and Σ w², `[2][R]`.
-    pub row_sums: Out<'a, f64>,
-    /// Effective sample size, `[R]`.
-    pub row_ess: Out<'a, f64>,
-    /// Row alarm, `[R]`: above [`flag::LIMIT`] if a counted weight is not a finite number of at least 0.
-    pub row_alarm: Out<'a, u32>,
+crate::kernel! {
+    /// The op `effective_sample_size`: the effective sample size of each row.
+    pub struct EffectiveSampleSize<'a> {
+        /// Offsets of rows, `[R+1]`.
+        pub offsets: Offsets<'a>,
+        /// Which weights are counted, `[N]`.
+        pub mask: Mask<'a> [elements],
+        /// Importance weights, `[N]`.
+        pub weights: In<'a, f32> [elements],
+        /// Added to Σ w².
+        pub eps: f64,
+        /// Σ w and Σ w², `[2][R]`.
+        pub row_sums: Out<'a, f64> [2 * rows],
+        /// Effective sample size, `[R]`.
+        pub row_ess: Out<'a, f64> [rows],
+        /// Row alarm, `[R]`: above [`flag::LIMIT`] if a counted weight is not a finite number of at least 0.
+        pub row_alarm: Out<'a, u32> [rows],
+    }
+    unsafe "effective_sample_size", over offsets (elements, rows);
 }
 
-crate::kernel_args!(unsafe EffectiveSampleSize<'_> {
-    offsets, mask, weights, eps, row_sums, row_ess, row_alarm
-});
-
 impl Kernel for EffectiveSampleSize<'_> {
-    const NAME: &'static str = "effective_sample_size";
-
-    fn check_bounds(&self) -> Result<(), Error> {
-        let (elements, rows) = self.offsets.sizes();
-        crate::lengths!(self; elements => mask, weights; 2 * rows => row_sums; rows => row_ess, row_alarm);
-        Ok(())
-    }
-
-    crate::rows_of!(offsets);
-
     #[inline(always)]
     fn row<T: Team>(&self, team: &T, row: usize) {
         let (span, mask, weights) = (self.offsets.span(row), self.mask, self.weights);

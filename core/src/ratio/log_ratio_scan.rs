@@ -26,7 +26,6 @@
 //! **Variants**: MinPRO's formula was not available, so the reading is ours, with the exclusive minimum and
 //! the cap as defaults.
 
-use crate::Error;
 use crate::num::{self, Arith};
 use crate::op::Kernel;
 use crate::ragged::flag;
@@ -61,42 +60,30 @@ crate::launch_args!(
     }
 );
 
-/// The op `log_ratio_scan`: one accumulated log-ratio per token.
-#[derive(Debug)]
-pub struct LogRatioScan<'a> {
-    /// Offsets of sequences or segments, `[R+1]`.
-    pub offsets: Offsets<'a>,
-    /// Which tokens take part, `[N]`.
-    pub loss_mask: Mask<'a>,
-    /// Log-probabilities in the numerator of the ratio, `[N]`.
-    pub logp: In<'a, f32>,
-    /// Log-probabilities in the denominator of the ratio, `[N]`.
-    pub logp_old: In<'a, f32>,
-    /// The log-ratio that each token gets.
-    pub kind: ScanKind,
-    /// Whether a minimum above 0 counts as 0.
-    pub cap_at_one: bool,
-    /// Accumulated log-ratios, `[N]`.
-    pub log_ratio: Out<'a, f32>,
-    /// Row alarm, `[R]`: above [`flag::LIMIT`] if a live input is not a log-probability.
-    pub row_alarm: Out<'a, u32>,
+crate::kernel! {
+    /// The op `log_ratio_scan`: one accumulated log-ratio per token.
+    pub struct LogRatioScan<'a> {
+        /// Offsets of sequences or segments, `[R+1]`.
+        pub offsets: Offsets<'a>,
+        /// Which tokens take part, `[N]`.
+        pub loss_mask: Mask<'a> [elements],
+        /// Log-probabilities in the numerator of the ratio, `[N]`.
+        pub logp: In<'a, f32> [elements],
+        /// Log-probabilities in the denominator of the ratio, `[N]`.
+        pub logp_old: In<'a, f32> [elements],
+        /// The log-ratio that each token gets.
+        pub kind: ScanKind,
+        /// Whether a minimum above 0 counts as 0.
+        pub cap_at_one: bool,
+        /// Accumulated log-ratios, `[N]`.
+        pub log_ratio: Out<'a, f32> [elements],
+        /// Row alarm, `[R]`: above [`flag::LIMIT`] if a live input is not a log-probability.
+        pub row_alarm: Out<'a, u32> [rows],
+    }
+    unsafe "log_ratio_scan", over offsets (elements, rows);
 }
 
-crate::kernel_args!(unsafe LogRatioScan<'_> {
-    offsets, loss_mask, logp, logp_old, kind, cap_at_one, log_ratio, row_alarm
-});
-
 impl Kernel for LogRatioScan<'_> {
-    const NAME: &'static str = "log_ratio_scan";
-
-    fn check_bounds(&self) -> Result<(), Error> {
-        let (elements, rows) = self.offsets.sizes();
-        crate::lengths!(self; elements => loss_mask, logp, logp_old, log_ratio; rows => row_alarm);
-        Ok(())
-    }
-
-    crate::rows_of!(offsets);
-
     #[inline(always)]
     fn row<T: Team>(&self, team: &T, row: usize) {
         let (span, mask, out) = (self.offsets.span(row), self.loss_mask, *self.log_ratio);

@@ -18,7 +18,6 @@
 //!
 //! **Gradient**: none; `logp` is a constant here.
 
-use crate::Error;
 use crate::num::{self, Arith};
 use crate::op::Kernel;
 use crate::ragged::flag;
@@ -53,47 +52,32 @@ pub fn alpha(version: i32, current: i32) -> f64 {
     if version >= 0 && stale > 0.0 { num::div64(stale - 1.0, stale) } else { 0.0 }
 }
 
-/// The op `proximal_logp`: one interpolated log-probability per token.
-#[derive(Debug)]
-pub struct ProximalLogp<'a> {
-    /// Offsets of sequences, `[S+1]`.
-    pub cu_seqlens: Offsets<'a>,
-    /// Which tokens take part, `[N]`.
-    pub loss_mask: Mask<'a>,
-    /// Version that sampled each token, `[N]`; −1 = none.
-    pub versions: In<'a, i32>,
-    /// Current version.
-    pub current: i32,
-    /// The sampler's log-probabilities, `[N]`.
-    pub logp_behave: In<'a, f32>,
-    /// The current policy's log-probabilities, `[N]`.
-    pub logp: In<'a, f32>,
-    /// The quantity that is interpolated.
-    pub interpolation: Interpolation,
-    /// The proximal policy's log-probabilities, `[N]`.
-    pub logp_prox: Out<'a, f32>,
-    /// Row alarm, `[S]`: above [`flag::LIMIT`] if a live input is not a log-probability.
-    pub row_alarm: Out<'a, u32>,
+crate::kernel! {
+    /// The op `proximal_logp`: one interpolated log-probability per token.
+    pub struct ProximalLogp<'a> {
+        /// Offsets of sequences, `[S+1]`.
+        pub cu_seqlens: Offsets<'a>,
+        /// Which tokens take part, `[N]`.
+        pub loss_mask: Mask<'a> [tokens],
+        /// Version that sampled each token, `[N]`; −1 = none.
+        pub versions: In<'a, i32> [tokens],
+        /// Current version.
+        pub current: i32,
+        /// The sampler's log-probabilities, `[N]`.
+        pub logp_behave: In<'a, f32> [tokens],
+        /// The current policy's log-probabilities, `[N]`.
+        pub logp: In<'a, f32> [tokens],
+        /// The quantity that is interpolated.
+        pub interpolation: Interpolation,
+        /// The proximal policy's log-probabilities, `[N]`.
+        pub logp_prox: Out<'a, f32> [tokens],
+        /// Row alarm, `[S]`: above [`flag::LIMIT`] if a live input is not a log-probability.
+        pub row_alarm: Out<'a, u32> [sequences],
+    }
+    unsafe "proximal_logp", over cu_seqlens (tokens, sequences);
 }
 
-crate::kernel_args!(unsafe ProximalLogp<'_> {
-    cu_seqlens, loss_mask, versions, current, logp_behave, logp, interpolation, logp_prox, row_alarm
-});
-
 impl Kernel for ProximalLogp<'_> {
-    const NAME: &'static str = "proximal_logp";
-
-    fn check_bounds(&self) -> Result<(), Error> {
-        let (tokens, sequences) = self.cu_seqlens.sizes();
-        crate::lengths!(self;
-            tokens => loss_mask, versions, logp_behave, logp, logp_prox;
-            sequences => row_alarm
-        );
-        Ok(())
-    }
-
-    crate::rows_of!(cu_seqlens);
-
     #[inline(always)]
     fn row<T: Team>(&self, team: &T, row: usize) {
         let (span, mask, out) = (self.cu_seqlens.span(row), self.loss_mask, *self.logp_prox);

@@ -24,32 +24,30 @@ use crate::team::Team;
 /// Exclusive upper bound of versions, 2²⁴.
 pub const VERSIONS: i32 = 1 << 24;
 
-/// The op `staleness`: a mask entry per token, and version statistics per sequence.
-#[derive(Debug)]
-pub struct Staleness<'a> {
-    /// Offsets of sequences, `[S+1]`.
-    pub cu_seqlens: Offsets<'a>,
-    /// Which tokens take part, `[N]`.
-    pub loss_mask: Mask<'a>,
-    /// Version that sampled each token, `[N]`; −1 = none.
-    pub versions: In<'a, i32>,
-    /// Current version.
-    pub current: i32,
-    /// Largest staleness of a kept token, in versions; at least 0.
-    pub max_staleness: i32,
-    /// 1 if the token is live and not too old, `[N]`.
-    pub kept_mask: Out<'a, u8>,
-    /// Start version, `[S]`; −1 = none.
-    pub row_start: Out<'a, i32>,
-    /// Number of off-policy tokens, `[S]`.
-    pub row_off_policy: Out<'a, u32>,
-    /// Number of kept tokens, `[S]`.
-    pub row_kept: Out<'a, u32>,
+crate::kernel! {
+    /// The op `staleness`: a mask entry per token, and version statistics per sequence.
+    pub struct Staleness<'a> {
+        /// Offsets of sequences, `[S+1]`.
+        pub cu_seqlens: Offsets<'a>,
+        /// Which tokens take part, `[N]`.
+        pub loss_mask: Mask<'a> [tokens],
+        /// Version that sampled each token, `[N]`; −1 = none.
+        pub versions: In<'a, i32> [tokens],
+        /// Current version.
+        pub current: i32,
+        /// Largest staleness of a kept token, in versions; at least 0.
+        pub max_staleness: i32,
+        /// 1 if the token is live and not too old, `[N]`.
+        pub kept_mask: Out<'a, u8> [tokens],
+        /// Start version, `[S]`; −1 = none.
+        pub row_start: Out<'a, i32> [sequences],
+        /// Number of off-policy tokens, `[S]`.
+        pub row_off_policy: Out<'a, u32> [sequences],
+        /// Number of kept tokens, `[S]`.
+        pub row_kept: Out<'a, u32> [sequences],
+    }
+    unsafe "staleness", over cu_seqlens (tokens, sequences);
 }
-
-crate::kernel_args!(unsafe Staleness<'_> {
-    cu_seqlens, loss_mask, versions, current, max_staleness, kept_mask, row_start, row_off_policy, row_kept
-});
 
 impl Staleness<'_> {
     /// Checks the scalar parameters.
@@ -70,19 +68,6 @@ impl Staleness<'_> {
 }
 
 impl Kernel for Staleness<'_> {
-    const NAME: &'static str = "staleness";
-
-    fn check_bounds(&self) -> Result<(), Error> {
-        let (tokens, sequences) = self.cu_seqlens.sizes();
-        crate::lengths!(self;
-            tokens => loss_mask, versions, kept_mask;
-            sequences => row_start, row_off_policy, row_kept
-        );
-        Ok(())
-    }
-
-    crate::rows_of!(cu_seqlens);
-
     #[inline(always)]
     fn row<T: Team>(&self, team: &T, row: usize) {
         let (span, mask, out) = (self.cu_seqlens.span(row), self.loss_mask, *self.kept_mask);

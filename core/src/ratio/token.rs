@@ -12,7 +12,6 @@
 //! is within 1 ULP + |d|·2⁻²⁴.
 
 use super::Guard;
-use crate::Error;
 use crate::num::{self, Arith};
 use crate::op::Kernel;
 use crate::ragged::flag;
@@ -55,53 +54,36 @@ pub mod sum {
     pub const SUMS: usize = 6;
 }
 
-/// The op `token_ratio`: one ratio per token, and statistics per sequence.
-#[derive(Debug)]
-pub struct TokenRatio<'a> {
-    /// Offsets of sequences, `[S+1]`.
-    pub cu_seqlens: Offsets<'a>,
-    /// Which tokens take part, `[N]`.
-    pub loss_mask: Mask<'a>,
-    /// Numerator of the ratio: log-probabilities of the current policy, `[N]`.
-    pub logp: In<'a, f32>,
-    /// Denominator of the ratio: log-probabilities of the older policy, `[N]`.
-    pub logp_old: In<'a, f32>,
-    /// Guard of the log-ratio.
-    pub guard: Guard,
-    /// Lower and upper bound of the ratios counted by [`sum::IN_BAND`].
-    pub band: [f32; 2],
-    /// Ratios r, `[N]`.
-    pub ratio: Option<Out<'a, f32>>,
-    /// Raw log-ratios d, `[N]`.
-    pub log_ratio: Option<Out<'a, f32>>,
-    /// Statistics of each sequence, `[SUMS][S]`; see [`sum`].
-    pub row_sums: Out<'a, f64>,
-    /// max r and max −r, `[2][S]`.
-    pub row_maxima: Out<'a, f32>,
-    /// Row alarm, `[S]`: above [`flag::LIMIT`] if an input is not a log-probability.
-    pub row_alarm: Out<'a, u32>,
+crate::kernel! {
+    /// The op `token_ratio`: one ratio per token, and statistics per sequence.
+    pub struct TokenRatio<'a> {
+        /// Offsets of sequences, `[S+1]`.
+        pub cu_seqlens: Offsets<'a>,
+        /// Which tokens take part, `[N]`.
+        pub loss_mask: Mask<'a> [tokens],
+        /// Numerator of the ratio: log-probabilities of the current policy, `[N]`.
+        pub logp: In<'a, f32> [tokens],
+        /// Denominator of the ratio: log-probabilities of the older policy, `[N]`.
+        pub logp_old: In<'a, f32> [tokens],
+        /// Guard of the log-ratio.
+        pub guard: Guard,
+        /// Lower and upper bound of the ratios counted by [`sum::IN_BAND`].
+        pub band: [f32; 2],
+        /// Ratios r, `[N]`.
+        pub ratio: Option<Out<'a, f32>> [tokens],
+        /// Raw log-ratios d, `[N]`.
+        pub log_ratio: Option<Out<'a, f32>> [tokens],
+        /// Statistics of each sequence, `[SUMS][S]`; see [`sum`].
+        pub row_sums: Out<'a, f64> [sum::SUMS * sequences],
+        /// max r and max −r, `[2][S]`.
+        pub row_maxima: Out<'a, f32> [2 * sequences],
+        /// Row alarm, `[S]`: above [`flag::LIMIT`] if an input is not a log-probability.
+        pub row_alarm: Out<'a, u32> [sequences],
+    }
+    unsafe "token_ratio", over cu_seqlens (tokens, sequences);
 }
 
-crate::kernel_args!(unsafe TokenRatio<'_> {
-    cu_seqlens, loss_mask, logp, logp_old, guard, band, ratio, log_ratio, row_sums, row_maxima, row_alarm
-});
-
 impl Kernel for TokenRatio<'_> {
-    const NAME: &'static str = "token_ratio";
-
-    fn check_bounds(&self) -> Result<(), Error> {
-        let (tokens, sequences) = self.cu_seqlens.sizes();
-        crate::lengths!(self;
-            tokens => loss_mask, logp, logp_old, ratio, log_ratio;
-            sum::SUMS * sequences => row_sums;
-            2 * sequences => row_maxima;
-            sequences => row_alarm
-        );
-        Ok(())
-    }
-
-    crate::rows_of!(cu_seqlens);
-
     #[inline(always)]
     fn row<T: Team>(&self, team: &T, row: usize) {
         let swept = team.sweep(
@@ -112,7 +94,7 @@ impl Kernel for TokenRatio<'_> {
             &Token { guard: self.guard, band: self.band },
         );
         if team.leads() {
-            let rows = self.rows();
+            let rows = self.cu_seqlens.rows();
             for (k, &value) in swept.sums.iter().enumerate() {
                 self.row_sums.put(k * rows + row, value);
             }

@@ -133,26 +133,26 @@ impl Arg for Criterion {
     }
 }
 
-/// The op `filter_groups`: which groups and sequences remain in the batch.
-#[derive(Debug)]
-pub struct FilterGroups<'a> {
-    /// Offsets of groups, in sequences, `[G+1]`.
-    pub cu_groups: Offsets<'a>,
-    /// Metric of each sequence, such as reward, accuracy, length or advantage, `[S]`.
-    pub metric: In<'a, f32>,
-    /// Sequences that count, `[S]`.
-    pub valid: Mask<'a>,
-    /// The condition to remain.
-    pub criterion: Criterion,
-    /// 1 if the sequence remains, else 0, `[S]`; serves as `valid` or as a mask of later ops.
-    pub keep: Out<'a, u8>,
-    /// Number of remaining sequences of the group, `[G]`.
-    pub kept: Out<'a, u32>,
-    /// The statistic that was compared, `[G]`; 0 without counted members.
-    pub statistic: Out<'a, f32>,
+crate::kernel! {
+    /// The op `filter_groups`: which groups and sequences remain in the batch.
+    pub struct FilterGroups<'a> {
+        /// Offsets of groups, in sequences, `[G+1]`.
+        pub cu_groups: Offsets<'a>,
+        /// Metric of each sequence, such as reward, accuracy, length or advantage, `[S]`.
+        pub metric: In<'a, f32> [sequences],
+        /// Sequences that count, `[S]`.
+        pub valid: Mask<'a> [sequences],
+        /// The condition to remain.
+        pub criterion: Criterion,
+        /// 1 if the sequence remains, else 0, `[S]`; serves as `valid` or as a mask of later ops.
+        pub keep: Out<'a, u8> [sequences],
+        /// Number of remaining sequences of the group, `[G]`.
+        pub kept: Out<'a, u32> [groups],
+        /// The statistic that was compared, `[G]`; 0 without counted members.
+        pub statistic: Out<'a, f32> [groups],
+    }
+    unsafe "filter_groups", over cu_groups (sequences, groups);
 }
-
-crate::kernel_args!(unsafe FilterGroups<'_> { cu_groups, metric, valid, criterion, keep, kept, statistic });
 
 impl FilterGroups<'_> {
     /// Checks the criterion: [`Criterion::check`].
@@ -162,16 +162,6 @@ impl FilterGroups<'_> {
 }
 
 impl Kernel for FilterGroups<'_> {
-    const NAME: &'static str = "filter_groups";
-
-    fn check_bounds(&self) -> Result<(), Error> {
-        let (sequences, groups) = self.cu_groups.sizes();
-        crate::lengths!(self; sequences => metric, valid, keep; groups => kept, statistic);
-        Ok(())
-    }
-
-    crate::rows_of!(cu_groups);
-
     #[inline(always)]
     fn row<T: Team>(&self, team: &T, row: usize) {
         let span = self.cu_groups.span(row);

@@ -8,37 +8,26 @@
 //!
 //! **Shapes**: `loss_mask`, `masked` `[N]`; `keep` `[S]`; `cu_seqlens` `[S+1]`.
 
-use crate::Error;
 use crate::op::Kernel;
 use crate::ragged::{In, Mask, Offsets, Out};
 use crate::team::Team;
 
-/// The op `mask_sequences`: the loss mask without the tokens of dropped sequences.
-#[derive(Debug)]
-pub struct MaskSequences<'a> {
-    /// Offsets of sequences, `[S+1]`.
-    pub cu_seqlens: Offsets<'a>,
-    /// Tokens that count, `[N]`.
-    pub loss_mask: Mask<'a>,
-    /// Sequences that remain, `[S]`: `keep` of [`FilterGroups`](super::FilterGroups).
-    pub keep: In<'a, u8>,
-    /// The new mask, `[N]`.
-    pub masked: Out<'a, u8>,
+crate::kernel! {
+    /// The op `mask_sequences`: the loss mask without the tokens of dropped sequences.
+    pub struct MaskSequences<'a> {
+        /// Offsets of sequences, `[S+1]`.
+        pub cu_seqlens: Offsets<'a>,
+        /// Tokens that count, `[N]`.
+        pub loss_mask: Mask<'a> [tokens],
+        /// Sequences that remain, `[S]`: `keep` of [`FilterGroups`](super::FilterGroups).
+        pub keep: In<'a, u8> [sequences],
+        /// The new mask, `[N]`.
+        pub masked: Out<'a, u8> [tokens],
+    }
+    unsafe "mask_sequences", over cu_seqlens (tokens, sequences);
 }
 
-crate::kernel_args!(unsafe MaskSequences<'_> { cu_seqlens, loss_mask, keep, masked });
-
 impl Kernel for MaskSequences<'_> {
-    const NAME: &'static str = "mask_sequences";
-
-    fn check_bounds(&self) -> Result<(), Error> {
-        let (tokens, sequences) = self.cu_seqlens.sizes();
-        crate::lengths!(self; tokens => loss_mask, masked; sequences => keep);
-        Ok(())
-    }
-
-    crate::rows_of!(cu_seqlens);
-
     #[inline(always)]
     fn row<T: Team>(&self, team: &T, row: usize) {
         let (kept, mask, out) = (self.keep.at(row) != 0, self.loss_mask, *self.masked);

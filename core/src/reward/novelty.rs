@@ -38,41 +38,52 @@ pub const MAJORITY: u32 = 1;
 /// Class of a missing answer; larger numbers mean the same.
 pub const INVALID: u32 = 2;
 
-/// The op `novelty_bands`: EVOL-RL's reward of each sequence.
-#[derive(Debug)]
-pub struct NoveltyBands<'a> {
-    /// Offsets of groups, in sequences, `[G+1]`.
-    pub cu_groups: Offsets<'a>,
-    /// Start of each group's matrix in `similarity`, `[G]`.
-    pub pair_start: In<'a, u64>,
-    /// Similarities, `[Σ n²]`.
-    pub similarity: In<'a, f32>,
-    /// Class of each answer: [`MINORITY`], [`MAJORITY`] or [`INVALID`], `[S]`.
-    pub classes: In<'a, u32>,
-    /// Sequences that count, `[S]`.
-    pub valid: Mask<'a>,
-    /// w, from 0 to 1; the paper's value is 0.5.
-    pub mean_weight: f64,
-    /// Lowest reward of the majority; the paper's value is 0.5.
-    pub majority: f64,
-    /// Lowest reward of the minority; the paper's value is −1.
-    pub minority: f64,
-    /// Width of a band; the paper's value is 0.5.
-    pub width: f64,
-    /// Reward of an invalid answer; −1.
-    pub invalid: f64,
-    /// Shaped reward, `[S]`.
-    pub shaped: Out<'a, f32>,
-    /// Novelty u, `[S]`; 0 if absent.
-    pub novelty: Out<'a, f32>,
+crate::kernel! {
+    /// The op `novelty_bands`: EVOL-RL's reward of each sequence.
+    pub struct NoveltyBands<'a> {
+        /// Offsets of groups, in sequences, `[G+1]`.
+        pub cu_groups: Offsets<'a>,
+        /// Start of each group's matrix in `similarity`, `[G]`.
+        pub pair_start: In<'a, u64> [groups],
+        /// Similarities, `[Σ n²]`.
+        pub similarity: In<'a, f32>,
+        /// Class of each answer: [`MINORITY`], [`MAJORITY`] or [`INVALID`], `[S]`.
+        pub classes: In<'a, u32> [sequences],
+        /// Sequences that count, `[S]`.
+        pub valid: Mask<'a> [sequences],
+        /// w, from 0 to 1; the paper's value is 0.5.
+        pub mean_weight: f64,
+        /// Lowest reward of the majority; the paper's value is 0.5.
+        pub majority: f64,
+        /// Lowest reward of the minority; the paper's value is −1.
+        pub minority: f64,
+        /// Width of a band; the paper's value is 0.5.
+        pub width: f64,
+        /// Reward of an invalid answer; −1.
+        pub invalid: f64,
+        /// Shaped reward, `[S]`.
+        pub shaped: Out<'a, f32> [sequences],
+        /// Novelty u, `[S]`; 0 if absent.
+        pub novelty: Out<'a, f32> [sequences],
+    }
+    unsafe "novelty_bands", over cu_groups (sequences, groups),
+        work |k, row| k.cu_groups.span(row).len().saturating_pow(2),
+        check |k| k.check_indices();
 }
 
-crate::kernel_args!(unsafe NoveltyBands<'_> {
-    cu_groups, pair_start, similarity, classes, valid, mean_weight, majority, minority, width, invalid,
-    shaped, novelty
-});
-
 impl NoveltyBands<'_> {
+    fn check_indices(&self) -> Result<(), Error> {
+        for group in 0..self.cu_groups.rows() {
+            let (n, first) = (self.cu_groups.span(group).len() as u64, self.pair_start.at(group));
+            if first.saturating_add(n.saturating_mul(n)) > self.similarity.len() as u64 {
+                let (argument, expected) =
+                    ("pair_start", "a start followed by the n² similarities of its group");
+                return Err(Error::Value { argument, index: Some(group), expected, got: first as f64 });
+            }
+        }
+        Ok(())
+    }
+
     /// Checks that `mean_weight` is from 0 to 1 and the other scalars are finite.
     pub fn check(&self) -> Result<(), Error> {
         if !(0.0..=1.0).contains(&self.mean_weight) {
@@ -151,31 +162,6 @@ impl Answers<'_> {
 }
 
 impl Kernel for NoveltyBands<'_> {
-    const NAME: &'static str = "novelty_bands";
-
-    fn check_bounds(&self) -> Result<(), Error> {
-        let (sequences, groups) = self.cu_groups.sizes();
-        crate::lengths!(self; sequences => classes, valid, shaped, novelty; groups => pair_start);
-        for group in 0..groups {
-            let (n, first) = (self.cu_groups.span(group).len() as u64, self.pair_start.at(group));
-            if first.saturating_add(n.saturating_mul(n)) > self.similarity.len() as u64 {
-                let (argument, expected) =
-                    ("pair_start", "a start followed by the n² similarities of its group");
-                return Err(Error::Value { argument, index: Some(group), expected, got: first as f64 });
-            }
-        }
-        Ok(())
-    }
-
-    fn rows(&self) -> usize {
-        self.cu_groups.rows()
-    }
-
-    fn work(&self, row: usize) -> usize {
-        let n = self.cu_groups.span(row).len();
-        n.saturating_mul(n)
-    }
-
     #[inline(always)]
     fn row<T: Team>(&self, team: &T, row: usize) {
         let answers = Answers {

@@ -146,32 +146,31 @@ impl Arg for Shaping {
     }
 }
 
-/// The op `shape_rewards`: shaped reward of each sequence.
-#[derive(Debug)]
-pub struct ShapeRewards<'a> {
-    /// Offsets of groups, in sequences, `[G+1]`.
-    pub cu_groups: Offsets<'a>,
-    /// Outcome reward of each sequence, `[S]`.
-    pub rewards: In<'a, f32>,
-    /// Sequences that count, `[S]`.
-    pub valid: Mask<'a>,
-    /// The shaping function.
-    pub shaping: Shaping,
-    /// Rewards above this are correct, for `Flawed`, `Brevity` and `Preferred`.
-    pub threshold: f32,
-    /// Lengths in tokens, `[S]`; needed by `Overlong` and `Brevity`.
-    pub lengths: Option<In<'a, u32>>,
-    /// Nonzero for flawed sequences, `[S]`, for `Flawed`; absent if none is flawed.
-    pub flags: Option<In<'a, u8>>,
-    /// Position within its group of the member with which the others were compared, `[G]`; needed by
-    /// `Preferred`.
-    pub reference: Option<In<'a, u32>>,
-    /// Shaped reward, `[S]`.
-    pub shaped: Out<'a, f32>,
+crate::kernel! {
+    /// The op `shape_rewards`: shaped reward of each sequence.
+    pub struct ShapeRewards<'a> {
+        /// Offsets of groups, in sequences, `[G+1]`.
+        pub cu_groups: Offsets<'a>,
+        /// Outcome reward of each sequence, `[S]`.
+        pub rewards: In<'a, f32> [sequences],
+        /// Sequences that count, `[S]`.
+        pub valid: Mask<'a> [sequences],
+        /// The shaping function.
+        pub shaping: Shaping,
+        /// Rewards above this are correct, for `Flawed`, `Brevity` and `Preferred`.
+        pub threshold: f32,
+        /// Lengths in tokens, `[S]`; needed by `Overlong` and `Brevity`.
+        pub lengths: Option<In<'a, u32>> [sequences],
+        /// Nonzero for flawed sequences, `[S]`, for `Flawed`; absent if none is flawed.
+        pub flags: Option<In<'a, u8>> [sequences],
+        /// Position within its group of the member with which the others were compared, `[G]`; needed by
+        /// `Preferred`.
+        pub reference: Option<In<'a, u32>> [groups],
+        /// Shaped reward, `[S]`.
+        pub shaped: Out<'a, f32> [sequences],
+    }
+    unsafe "shape_rewards", over cu_groups (sequences, groups);
 }
-
-crate::kernel_args!(unsafe ShapeRewards<'_> { cu_groups, rewards, valid, shaping, threshold, lengths, flags,
-    reference, shaped });
 
 impl ShapeRewards<'_> {
     /// Checks that the scalar parameters are in their domain and that the arrays they need are present, with
@@ -211,16 +210,6 @@ impl ShapeRewards<'_> {
 }
 
 impl Kernel for ShapeRewards<'_> {
-    const NAME: &'static str = "shape_rewards";
-
-    fn check_bounds(&self) -> Result<(), Error> {
-        let (sequences, groups) = self.cu_groups.sizes();
-        crate::lengths!(self; sequences => rewards, valid, lengths, flags, shaped; groups => reference);
-        Ok(())
-    }
-
-    crate::rows_of!(cu_groups);
-
     #[inline(always)]
     fn row<T: Team>(&self, team: &T, row: usize) {
         let span = self.cu_groups.span(row);

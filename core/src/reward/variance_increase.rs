@@ -38,32 +38,32 @@ use crate::op::Kernel;
 use crate::ragged::{In, Mask, Offsets, Out, Span};
 use crate::team::Team;
 
-/// The op `variance_increase`: GRPOVI's reward of each sequence.
-#[derive(Debug)]
-pub struct VarianceIncrease<'a> {
-    /// Offsets of groups, in sequences, `[G+1]`.
-    pub cu_groups: Offsets<'a>,
-    /// Outcome reward of each sequence, `[S]`.
-    pub rewards: In<'a, f32>,
-    /// Sequences that count, `[S]`.
-    pub valid: Mask<'a>,
-    /// Log-probability of each sequence under the reference policy, `[S]`: `row_sum` of
-    /// [`Aggregate`](crate::aggregate::Aggregate).
-    pub logp: Option<In<'a, f64>>,
-    /// m; −∞ for the group's least reward minus `margin`.
-    pub low: f64,
-    /// M; +∞ for the group's greatest reward plus `margin`.
-    pub high: f64,
-    /// Distance used by infinite `low` and `high`; at least 0.
-    pub margin: f64,
-    /// Whether equal rewards stay equal.
-    pub merge_ties: bool,
-    /// Shaped rewards z, `[S]`.
-    pub shaped: Out<'a, f32>,
+crate::kernel! {
+    /// The op `variance_increase`: GRPOVI's reward of each sequence.
+    pub struct VarianceIncrease<'a> {
+        /// Offsets of groups, in sequences, `[G+1]`.
+        pub cu_groups: Offsets<'a>,
+        /// Outcome reward of each sequence, `[S]`.
+        pub rewards: In<'a, f32> [sequences],
+        /// Sequences that count, `[S]`.
+        pub valid: Mask<'a> [sequences],
+        /// Log-probability of each sequence under the reference policy, `[S]`: `row_sum` of
+        /// [`Aggregate`](crate::aggregate::Aggregate).
+        pub logp: Option<In<'a, f64>> [sequences],
+        /// m; −∞ for the group's least reward minus `margin`.
+        pub low: f64,
+        /// M; +∞ for the group's greatest reward plus `margin`.
+        pub high: f64,
+        /// Distance used by infinite `low` and `high`; at least 0.
+        pub margin: f64,
+        /// Whether equal rewards stay equal.
+        pub merge_ties: bool,
+        /// Shaped rewards z, `[S]`.
+        pub shaped: Out<'a, f32> [sequences],
+    }
+    unsafe "variance_increase", over cu_groups (sequences, _),
+        work |k, row| k.cu_groups.span(row).len().saturating_pow(2);
 }
-
-crate::kernel_args!(unsafe VarianceIncrease<'_> { cu_groups, rewards, valid, logp, low, high, margin,
-    merge_ties, shaped });
 
 impl VarianceIncrease<'_> {
     /// Checks that the scalar parameters are in their domain and that `logp` has one entry per sequence.
@@ -166,23 +166,6 @@ fn split<A: Arith>(weighted: Weighted<'_>, span: Span, ends: Ends, [low, high, m
 }
 
 impl Kernel for VarianceIncrease<'_> {
-    const NAME: &'static str = "variance_increase";
-
-    fn check_bounds(&self) -> Result<(), Error> {
-        let sequences = self.cu_groups.sizes().0;
-        crate::lengths!(self; sequences => rewards, valid, logp, shaped);
-        Ok(())
-    }
-
-    fn rows(&self) -> usize {
-        self.cu_groups.rows()
-    }
-
-    fn work(&self, row: usize) -> usize {
-        let n = self.cu_groups.span(row).len();
-        n.saturating_mul(n)
-    }
-
     #[inline(always)]
     fn row<T: Team>(&self, team: &T, row: usize) {
         let span = self.cu_groups.span(row);

@@ -30,29 +30,31 @@ use crate::op::Kernel;
 use crate::ragged::{In, Mask, Out, Span, Stream, flag};
 use crate::team::{Element, Lane, Team};
 
-/// The op `balance_loss`: load-balance loss of each row and its gradient.
-#[derive(Debug)]
-pub struct BalanceLoss<'a> {
-    /// Number of experts, E.
-    pub experts: usize,
-    /// Number of rows.
-    pub rows: usize,
-    /// Router scores, `[rows, E]`.
-    pub scores: In<'a, f32>,
-    /// Load of each expert, f, `[E]`.
-    pub load: In<'a, f32>,
-    /// Weight of the loss, w.
-    pub weight: f64,
-    /// dL/ds, `[rows, E]`.
-    pub gradient: Out<'a, f32>,
-    /// w·d_r, `[rows]`.
-    pub row_loss: Out<'a, f64>,
-    /// Above [`flag::LIMIT`] if an input of the row is bad, `[rows]`.
-    pub row_alarm: Out<'a, u32>,
+crate::kernel! {
+    /// The op `balance_loss`: load-balance loss of each row and its gradient.
+    pub struct BalanceLoss<'a> {
+        /// Number of experts, E.
+        pub experts: usize,
+        /// Number of rows.
+        pub rows: usize,
+        /// Router scores, `[rows, E]`.
+        pub scores: In<'a, f32> [scores],
+        /// Load of each expert, f, `[E]`.
+        pub load: In<'a, f32> [experts],
+        /// Weight of the loss, w.
+        pub weight: f64,
+        /// dL/ds, `[rows, E]`.
+        pub gradient: Out<'a, f32> [scores],
+        /// w·d_r, `[rows]`.
+        pub row_loss: Out<'a, f64> [rows],
+        /// Above [`flag::LIMIT`] if an input of the row is bad, `[rows]`.
+        pub row_alarm: Out<'a, u32> [rows],
+    }
+    unsafe "balance_loss", rows |k| k.rows, work |k, _| k.experts,
+        let rows = |k| k.rows,
+        let experts = |k| k.experts,
+        let scores = |_| rows.saturating_mul(experts);
 }
-
-crate::kernel_args!(unsafe BalanceLoss<'_> { experts, rows, scores, load, weight, gradient, row_loss,
-    row_alarm });
 
 impl BalanceLoss<'_> {
     /// Checks that sizes and the weight are in their domain.
@@ -98,23 +100,6 @@ impl Element<2, 1, 0, 0> for Slope {
 }
 
 impl Kernel for BalanceLoss<'_> {
-    const NAME: &'static str = "balance_loss";
-
-    fn check_bounds(&self) -> Result<(), Error> {
-        let scores = self.rows.saturating_mul(self.experts);
-        crate::lengths!(self; scores => scores, gradient; self.experts => load;
-            self.rows => row_loss, row_alarm);
-        Ok(())
-    }
-
-    fn rows(&self) -> usize {
-        self.rows
-    }
-
-    fn work(&self, _row: usize) -> usize {
-        self.experts
-    }
-
     #[inline(always)]
     fn row<T: Team>(&self, team: &T, row: usize) {
         // Views with a common index for the row and the loads.

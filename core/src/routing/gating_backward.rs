@@ -32,31 +32,39 @@ use crate::ragged::{In, Mask, Out, Span, Stream, flag};
 use crate::team::{Element, Lane, Team, Terms};
 use core::ops::Range;
 
-/// The op `gating_backward`: gradient of the scores from that of the gates.
-#[derive(Debug)]
-pub struct GatingBackward<'a> {
-    /// The router's rule and shape.
-    pub router: Router,
-    /// Number of rows.
-    pub rows: usize,
-    /// Router scores, `[rows, E]`.
-    pub scores: In<'a, f32>,
-    /// The experts that ran, `[rows, K]`.
-    pub chosen: Trace<'a>,
-    /// Their gates, `[rows, K]`.
-    pub gates: In<'a, f32>,
-    /// dL/dg, `[rows, K]`.
-    pub coef: In<'a, f32>,
-    /// dL/ds, `[rows, E]`.
-    pub gradient: Out<'a, f32>,
-    /// Above [`flag::LIMIT`] if an input of the row is bad, `[rows]`.
-    pub row_alarm: Out<'a, u32>,
+crate::kernel! {
+    /// The op `gating_backward`: gradient of the scores from that of the gates.
+    pub struct GatingBackward<'a> {
+        /// The router's rule and shape.
+        pub router: Router,
+        /// Number of rows.
+        pub rows: usize,
+        /// Router scores, `[rows, E]`.
+        pub scores: In<'a, f32>,
+        /// The experts that ran, `[rows, K]`.
+        pub chosen: Trace<'a>,
+        /// Their gates, `[rows, K]`.
+        pub gates: In<'a, f32> [slots],
+        /// dL/dg, `[rows, K]`.
+        pub coef: In<'a, f32> [slots],
+        /// dL/ds, `[rows, E]`.
+        pub gradient: Out<'a, f32> [scores],
+        /// Above [`flag::LIMIT`] if an input of the row is bad, `[rows]`.
+        pub row_alarm: Out<'a, u32> [rows],
+    }
+    unsafe "gating_backward", rows |k| k.rows, work |k, _| k.router.experts,
+        let rows = |k| k.rows,
+        let scores = |k| k.scores.len(),
+        let slots = |k| rows.saturating_mul(k.router.top_k),
+        check |k| k.check_parts();
 }
 
-crate::kernel_args!(unsafe GatingBackward<'_> { router, rows, scores, chosen, gates, coef, gradient,
-    row_alarm });
-
 impl GatingBackward<'_> {
+    fn check_parts(&self) -> Result<(), Error> {
+        self.router.check_scores(self.scores, self.rows)?;
+        self.router.check_trace(&self.chosen, self.rows)
+    }
+
     /// Checks that sizes and parameters are in their domain and agree.
     pub fn check(&self) -> Result<(), Error> {
         self.router.check_scores(self.scores, self.rows)?;
@@ -112,24 +120,6 @@ fn relative_slope<A: Arith>(s: f32) -> f32 {
 }
 
 impl Kernel for GatingBackward<'_> {
-    const NAME: &'static str = "gating_backward";
-
-    fn check_bounds(&self) -> Result<(), Error> {
-        self.router.check_scores(self.scores, self.rows)?;
-        self.router.check_trace(&self.chosen, self.rows)?;
-        let (slots, scores) = (self.rows * self.router.top_k, self.scores.len());
-        crate::lengths!(self; slots => gates, coef; scores => gradient; self.rows => row_alarm);
-        Ok(())
-    }
-
-    fn rows(&self) -> usize {
-        self.rows
-    }
-
-    fn work(&self, _row: usize) -> usize {
-        self.router.experts
-    }
-
     #[inline(always)]
     fn row<T: Team>(&self, team: &T, row: usize) {
         match self.variant() {

@@ -81,37 +81,52 @@ impl<'a> ChosenOut<'a> {
     }
 }
 
-/// The op `gating_forward`: chosen experts and gates of each row.
-#[derive(Debug)]
-pub struct GatingForward<'a> {
-    /// The router's rule and shape.
-    pub router: Router,
-    /// Number of rows.
-    pub rows: usize,
-    /// Router scores, `[rows, E]`.
-    pub scores: In<'a, f32>,
-    /// Selection bias b, `[E]`; absent means 0. It is added to σ, √softplus or the softmax over all experts,
-    /// and does not enter the gates.
-    pub bias: Option<In<'a, f32>>,
-    /// The trace to replay, if any.
-    pub replay: Option<Replay<'a>>,
-    /// Chosen experts, `[rows, K]`.
-    pub chosen: ChosenOut<'a>,
-    /// Gates, `[rows, K]`, in the order of `chosen`.
-    pub gates: Out<'a, f32>,
-    /// Scores by which groups are compared, `[rows, groups]`; 0 for replayed rows. Needed only with more than
-    /// one group.
-    pub group_scores: Option<Out<'a, f32>>,
-    /// 1 if the row was replayed, else 0, `[rows]`.
-    pub row_replayed: Out<'a, u32>,
-    /// Above [`flag::LIMIT`] if an input of the row is bad, `[rows]`.
-    pub row_alarm: Out<'a, u32>,
+crate::kernel! {
+    /// The op `gating_forward`: chosen experts and gates of each row.
+    pub struct GatingForward<'a> {
+        /// The router's rule and shape.
+        pub router: Router,
+        /// Number of rows.
+        pub rows: usize,
+        /// Router scores, `[rows, E]`.
+        pub scores: In<'a, f32>,
+        /// Selection bias b, `[E]`; absent means 0. It is added to σ, √softplus or the softmax over all
+        /// experts, and does not enter the gates.
+        pub bias: Option<In<'a, f32>> [experts],
+        /// The trace to replay, if any.
+        pub replay: Option<Replay<'a>>,
+        /// Chosen experts, `[rows, K]`.
+        pub chosen: ChosenOut<'a>,
+        /// Gates, `[rows, K]`, in the order of `chosen`.
+        pub gates: Out<'a, f32> [slots],
+        /// Scores by which groups are compared, `[rows, groups]`; 0 for replayed rows. Needed only with more
+        /// than one group.
+        pub group_scores: Option<Out<'a, f32>> [groups],
+        /// 1 if the row was replayed, else 0, `[rows]`.
+        pub row_replayed: Out<'a, u32> [rows],
+        /// Above [`flag::LIMIT`] if an input of the row is bad, `[rows]`.
+        pub row_alarm: Out<'a, u32> [rows],
+    }
+    unsafe "gating_forward", rows |k| k.rows, work |k, _| k.router.experts,
+        let rows = |k| k.rows,
+        let experts = |k| k.router.experts,
+        let slots = |k| rows.saturating_mul(k.router.top_k),
+        let groups = |k| rows.saturating_mul(k.router.groups),
+        check |k| k.check_parts();
 }
 
-crate::kernel_args!(unsafe GatingForward<'_> { router, rows, scores, bias, replay, chosen, gates,
-    group_scores, row_replayed, row_alarm });
-
 impl GatingForward<'_> {
+    fn check_parts(&self) -> Result<(), Error> {
+        let (router, rows) = (&self.router, self.rows);
+        router.check_scores(self.scores, rows)?;
+        if let Some(replay) = &self.replay {
+            router.check_trace(&replay.trace, rows)?;
+            crate::lengths!(replay; replay.trace.tokens() => mask);
+        }
+        crate::lengths!(self.chosen; rows * router.top_k => narrow, wide);
+        Ok(())
+    }
+
     /// Checks that sizes and parameters are in their domain and agree.
     pub fn check(&self) -> Result<(), Error> {
         let router = &self.router;
@@ -240,29 +255,6 @@ impl<'a> GatingForward<'a> {
 }
 
 impl Kernel for GatingForward<'_> {
-    const NAME: &'static str = "gating_forward";
-
-    fn check_bounds(&self) -> Result<(), Error> {
-        let (router, rows) = (&self.router, self.rows);
-        router.check_scores(self.scores, rows)?;
-        if let Some(replay) = &self.replay {
-            router.check_trace(&replay.trace, rows)?;
-            crate::lengths!(replay; replay.trace.tokens() => mask);
-        }
-        crate::lengths!(self; router.experts => bias; rows * router.top_k => gates;
-            rows * router.groups => group_scores; rows => row_replayed, row_alarm);
-        crate::lengths!(self.chosen; rows * router.top_k => narrow, wide);
-        Ok(())
-    }
-
-    fn rows(&self) -> usize {
-        self.rows
-    }
-
-    fn work(&self, _row: usize) -> usize {
-        self.router.experts
-    }
-
     #[inline(always)]
     fn row<T: Team>(&self, team: &T, row: usize) {
         match self.variant() {

@@ -13,50 +13,37 @@
 //! **Variants**: verl uses the means of the micro-batch, so that its results depend on it; pass the moments
 //! of the whole batch.
 
-use crate::Error;
 use crate::aggregate::moments::{MEAN, MOMENTS};
 use crate::num::Arith;
 use crate::op::Kernel;
 use crate::ragged::{In, Mask, Offsets, Out, Stream, flag};
 use crate::team::{Element, Lane, Team};
 
-/// The op `covariance`: centred advantage times centred log-probability of each token.
-#[derive(Debug)]
-pub struct Covariance<'a> {
-    /// Offsets of sequences, `[S+1]`.
-    pub cu_seqlens: Offsets<'a>,
-    /// Tokens that count, `[N]`.
-    pub loss_mask: Mask<'a>,
-    /// Log-probabilities of the current policy, `[N]`.
-    pub logp: In<'a, f32>,
-    /// Advantages, `[S]` or `[N]`.
-    pub advantage: In<'a, f32>,
-    /// Whether `advantage` has one entry per token.
-    pub advantage_per_token: bool,
-    /// Moments of `logp`, `[6]`.
-    pub logp_moments: In<'a, f64>,
-    /// Moments of the advantages, counted by tokens, `[6]`.
-    pub advantage_moments: In<'a, f64>,
-    /// Covariance, `[N]`.
-    pub covariance: Out<'a, f32>,
+crate::kernel! {
+    /// The op `covariance`: centred advantage times centred log-probability of each token.
+    pub struct Covariance<'a> {
+        /// Offsets of sequences, `[S+1]`.
+        pub cu_seqlens: Offsets<'a>,
+        /// Tokens that count, `[N]`.
+        pub loss_mask: Mask<'a> [tokens],
+        /// Log-probabilities of the current policy, `[N]`.
+        pub logp: In<'a, f32> [tokens],
+        /// Advantages, `[S]` or `[N]`.
+        pub advantage: In<'a, f32> [advantages],
+        /// Whether `advantage` has one entry per token.
+        pub advantage_per_token: bool,
+        /// Moments of `logp`, `[6]`.
+        pub logp_moments: In<'a, f64> [MOMENTS],
+        /// Moments of the advantages, counted by tokens, `[6]`.
+        pub advantage_moments: In<'a, f64> [MOMENTS],
+        /// Covariance, `[N]`.
+        pub covariance: Out<'a, f32> [tokens],
+    }
+    unsafe "covariance", over cu_seqlens (tokens, sequences),
+        let advantages = |k| if k.advantage_per_token { tokens } else { sequences };
 }
 
-crate::kernel_args!(unsafe Covariance<'_> { cu_seqlens, loss_mask, logp, advantage, advantage_per_token,
-    logp_moments, advantage_moments, covariance });
-
 impl Kernel for Covariance<'_> {
-    const NAME: &'static str = "covariance";
-
-    fn check_bounds(&self) -> Result<(), Error> {
-        let (tokens, sequences) = self.cu_seqlens.sizes();
-        let advantages = if self.advantage_per_token { tokens } else { sequences };
-        crate::lengths!(self; tokens => loss_mask, logp, covariance; advantages => advantage;
-            MOMENTS => logp_moments, advantage_moments);
-        Ok(())
-    }
-
-    crate::rows_of!(cu_seqlens);
-
     #[inline(always)]
     fn row<T: Team>(&self, team: &T, row: usize) {
         let advantage = match self.advantage_per_token {

@@ -11,7 +11,6 @@
 //! is wanted, or there is no candidate, the prefix becomes the largest number with 0 wanted, which selects
 //! nothing.
 
-use crate::Error;
 use crate::op::Kernel;
 use crate::ragged::{In, Mask, Offsets, Out, Span};
 use crate::team::{AddF64, Direction, Team};
@@ -28,34 +27,24 @@ fn begins(key: u32, prefix: u32, shift: u32) -> bool {
     u64::from(key) >> (shift + 3) == u64::from(prefix) >> (shift + 3)
 }
 
-/// The op `digit_counts`: counts each row's keys with a given prefix by their next digit.
-#[derive(Debug)]
-pub struct DigitCounts<'a> {
-    /// Offsets of rows, `[R+1]`.
-    pub offsets: Offsets<'a>,
-    /// Keys, `[N]`; 0 is not counted.
-    pub keys: In<'a, u32>,
-    /// Prefix and number wanted, `[2]`.
-    pub state: In<'a, u32>,
-    /// Bit position of the digit, one of [`SHIFTS`].
-    pub shift: u32,
-    /// Number of keys by digit and row, `[8][R]`.
-    pub counts: Out<'a, u32>,
+crate::kernel! {
+    /// The op `digit_counts`: counts each row's keys with a given prefix by their next digit.
+    pub struct DigitCounts<'a> {
+        /// Offsets of rows, `[R+1]`.
+        pub offsets: Offsets<'a>,
+        /// Keys, `[N]`; 0 is not counted.
+        pub keys: In<'a, u32> [elements],
+        /// Prefix and number wanted, `[2]`.
+        pub state: In<'a, u32> [2],
+        /// Bit position of the digit, one of [`SHIFTS`].
+        pub shift: u32,
+        /// Number of keys by digit and row, `[8][R]`.
+        pub counts: Out<'a, u32> [DIGITS * rows],
+    }
+    unsafe "digit_counts", over offsets (elements, rows);
 }
 
-crate::kernel_args!(unsafe DigitCounts<'_> { offsets, keys, state, shift, counts });
-
 impl Kernel for DigitCounts<'_> {
-    const NAME: &'static str = "digit_counts";
-
-    fn check_bounds(&self) -> Result<(), Error> {
-        let (elements, rows) = self.offsets.sizes();
-        crate::lengths!(self; elements => keys; 2 => state; DIGITS * rows => counts);
-        Ok(())
-    }
-
-    crate::rows_of!(offsets);
-
     #[inline(always)]
     fn row<T: Team>(&self, team: &T, row: usize) {
         let (keys, prefix, shift) = (self.keys, self.state.at(0), self.shift);
@@ -76,42 +65,27 @@ impl Kernel for DigitCounts<'_> {
     }
 }
 
-/// The op `narrow_digits`: appends the next digit of the n-th largest key to the prefix.
-#[derive(Debug)]
-pub struct NarrowDigits<'a> {
-    /// Output of [`DigitCounts`], `[8][R]`.
-    pub counts: In<'a, u32>,
-    /// Number of rows, R.
-    pub rows: usize,
-    /// Prefix and number wanted before this pass, `[2]`; 0 and n before the first.
-    pub state: In<'a, u32>,
-    /// Bit position of the digit, one of [`SHIFTS`].
-    pub shift: u32,
-    /// Prefix and number wanted after this pass, `[2]`.
-    pub narrowed: Out<'a, u32>,
-    /// For each row, the number of keys with the new prefix in preceding rows, `[R]`.
-    pub ties_before: Out<'a, u32>,
+crate::kernel! {
+    /// The op `narrow_digits`: appends the next digit of the n-th largest key to the prefix.
+    pub struct NarrowDigits<'a> {
+        /// Output of [`DigitCounts`], `[8][R]`.
+        pub counts: In<'a, u32> [rows.saturating_mul(DIGITS)],
+        /// Number of rows, R.
+        pub rows: usize,
+        /// Prefix and number wanted before this pass, `[2]`; 0 and n before the first.
+        pub state: In<'a, u32> [2],
+        /// Bit position of the digit, one of [`SHIFTS`].
+        pub shift: u32,
+        /// Prefix and number wanted after this pass, `[2]`.
+        pub narrowed: Out<'a, u32> [2],
+        /// For each row, the number of keys with the new prefix in preceding rows, `[R]`.
+        pub ties_before: Out<'a, u32> [rows],
+    }
+    unsafe "narrow_digits", rows |_| 1, work |k, _| DIGITS * k.rows,
+        let rows = |k| k.rows;
 }
 
-crate::kernel_args!(unsafe NarrowDigits<'_> { counts, rows, state, shift, narrowed, ties_before });
-
 impl Kernel for NarrowDigits<'_> {
-    const NAME: &'static str = "narrow_digits";
-
-    fn check_bounds(&self) -> Result<(), Error> {
-        crate::lengths!(self; self.rows.saturating_mul(DIGITS) => counts; self.rows => ties_before;
-            2 => state, narrowed);
-        Ok(())
-    }
-
-    fn rows(&self) -> usize {
-        1
-    }
-
-    fn work(&self, _row: usize) -> usize {
-        DIGITS * self.rows
-    }
-
     #[inline(always)]
     fn row<T: Team>(&self, team: &T, _row: usize) {
         let (counts, rows, ties_before) = (self.counts, self.rows, *self.ties_before);

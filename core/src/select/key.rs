@@ -71,26 +71,35 @@ pub struct ClipTest<'a> {
 
 crate::launch_args!(ClipTest<'_> { logp, logp_old, advantage, advantage_per_token, clip });
 
-/// The op `selection_key`: the key of each token for [`SelectTop`](super::SelectTop).
-#[derive(Debug)]
-pub struct SelectionKey<'a> {
-    /// Offsets of sequences, `[S+1]`.
-    pub cu_seqlens: Offsets<'a>,
-    /// Tokens that count, `[N]`.
-    pub loss_mask: Mask<'a>,
-    /// Values to select by, `[N]`.
-    pub values: In<'a, f32>,
-    /// Lower and upper bound of a candidate's value, both exclusive; infinite bounds admit every number.
-    pub band: [f32; 2],
-    /// If present, excludes tokens that PPO's clip affects.
-    pub unclipped: Option<ClipTest<'a>>,
-    /// The order of selection.
-    pub order: Order,
-    /// Keys, `[N]`; 0 for no candidate.
-    pub keys: Out<'a, u32>,
+impl ClipTest<'_> {
+    fn check_bounds(&self, tokens: usize, sequences: usize) -> Result<(), Error> {
+        crate::lengths!(self; tokens => logp, logp_old;
+            if self.advantage_per_token { tokens } else { sequences } => advantage);
+        Ok(())
+    }
 }
 
-crate::kernel_args!(unsafe SelectionKey<'_> { cu_seqlens, loss_mask, values, band, unclipped, order, keys });
+crate::kernel! {
+    /// The op `selection_key`: the key of each token for [`SelectTop`](super::SelectTop).
+    pub struct SelectionKey<'a> {
+        /// Offsets of sequences, `[S+1]`.
+        pub cu_seqlens: Offsets<'a>,
+        /// Tokens that count, `[N]`.
+        pub loss_mask: Mask<'a> [tokens],
+        /// Values to select by, `[N]`.
+        pub values: In<'a, f32> [tokens],
+        /// Lower and upper bound of a candidate's value, both exclusive; infinite bounds admit every number.
+        pub band: [f32; 2],
+        /// If present, excludes tokens that PPO's clip affects.
+        pub unclipped: Option<ClipTest<'a>>,
+        /// The order of selection.
+        pub order: Order,
+        /// Keys, `[N]`; 0 for no candidate.
+        pub keys: Out<'a, u32> [tokens],
+    }
+    unsafe "selection_key", over cu_seqlens (tokens, sequences),
+        check |k| k.unclipped.map_or(Ok(()), |test| test.check_bounds(tokens, sequences));
+}
 
 impl SelectionKey<'_> {
     /// Checks that the scalar parameters are in their domain.
@@ -135,20 +144,6 @@ pub fn hash(seed: u64, position: u64) -> u32 {
 }
 
 impl Kernel for SelectionKey<'_> {
-    const NAME: &'static str = "selection_key";
-
-    fn check_bounds(&self) -> Result<(), Error> {
-        let (tokens, sequences) = self.cu_seqlens.sizes();
-        crate::lengths!(self; tokens => loss_mask, values, keys);
-        if let Some(test) = &self.unclipped {
-            crate::lengths!(test; tokens => logp, logp_old;
-                if test.advantage_per_token { tokens } else { sequences } => advantage);
-        }
-        Ok(())
-    }
-
-    crate::rows_of!(cu_seqlens);
-
     #[inline(always)]
     fn row<T: Team>(&self, team: &T, row: usize) {
         let span = self.cu_seqlens.span(row);

@@ -8,54 +8,41 @@
 //!
 //! **Special cases**: masked tokens get 0. Key 0 is never selected.
 
-use crate::Error;
 use crate::num::{Arith, canonical, count};
 use crate::op::Kernel;
 use crate::ragged::{In, Mask, Offsets, Out, Stream, flag};
 use crate::team::{AddF64, Direction, Element, Lane, Team};
 
-/// The op `select_top`: one of two values for each token.
-#[derive(Debug)]
-pub struct SelectTop<'a> {
-    /// Offsets of sequences, `[S+1]`.
-    pub cu_seqlens: Offsets<'a>,
-    /// Tokens that count, `[N]`.
-    pub loss_mask: Mask<'a>,
-    /// Selection keys, `[N]`.
-    pub keys: In<'a, u32>,
-    /// The n-th largest key, and how many keys equal to it are wanted, `[2]`.
-    pub state: In<'a, u32>,
-    /// Number of keys equal to it in preceding rows, `[S]`.
-    pub ties_before: In<'a, u32>,
-    /// Values of selected tokens, `[N]`; absent for `on_value`.
-    pub on: Option<In<'a, f32>>,
-    /// Value of all selected tokens if `on` is absent.
-    pub on_value: f32,
-    /// Values of the other tokens, `[N]`; absent for `off_value`.
-    pub off: Option<In<'a, f32>>,
-    /// Value of all other tokens if `off` is absent.
-    pub off_value: f32,
-    /// The chosen values, `[N]`.
-    pub out: Out<'a, f32>,
-    /// Number of selected tokens per sequence, `[S]`.
-    pub row_selected: Out<'a, u32>,
+crate::kernel! {
+    /// The op `select_top`: one of two values for each token.
+    pub struct SelectTop<'a> {
+        /// Offsets of sequences, `[S+1]`.
+        pub cu_seqlens: Offsets<'a>,
+        /// Tokens that count, `[N]`.
+        pub loss_mask: Mask<'a> [tokens],
+        /// Selection keys, `[N]`.
+        pub keys: In<'a, u32> [tokens],
+        /// The n-th largest key, and how many keys equal to it are wanted, `[2]`.
+        pub state: In<'a, u32> [2],
+        /// Number of keys equal to it in preceding rows, `[S]`.
+        pub ties_before: In<'a, u32> [sequences],
+        /// Values of selected tokens, `[N]`; absent for `on_value`.
+        pub on: Option<In<'a, f32>> [tokens],
+        /// Value of all selected tokens if `on` is absent.
+        pub on_value: f32,
+        /// Values of the other tokens, `[N]`; absent for `off_value`.
+        pub off: Option<In<'a, f32>> [tokens],
+        /// Value of all other tokens if `off` is absent.
+        pub off_value: f32,
+        /// The chosen values, `[N]`.
+        pub out: Out<'a, f32> [tokens],
+        /// Number of selected tokens per sequence, `[S]`.
+        pub row_selected: Out<'a, u32> [sequences],
+    }
+    unsafe "select_top", over cu_seqlens (tokens, sequences);
 }
 
-crate::kernel_args!(unsafe SelectTop<'_> { cu_seqlens, loss_mask, keys, state, ties_before, on, on_value, off,
-    off_value, out, row_selected });
-
 impl Kernel for SelectTop<'_> {
-    const NAME: &'static str = "select_top";
-
-    fn check_bounds(&self) -> Result<(), Error> {
-        let (tokens, sequences) = self.cu_seqlens.sizes();
-        crate::lengths!(self; tokens => loss_mask, keys, on, off, out; 2 => state;
-            sequences => ties_before, row_selected);
-        Ok(())
-    }
-
-    crate::rows_of!(cu_seqlens);
-
     #[inline(always)]
     fn row<T: Team>(&self, team: &T, row: usize) {
         let span = self.cu_seqlens.span(row);

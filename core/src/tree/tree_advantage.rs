@@ -28,47 +28,67 @@
 use super::NONE;
 use crate::Error;
 use crate::num;
-use crate::op::Kernel;
+use crate::op::{Kernel, check_total};
 use crate::ragged::{In, Mask, Offsets, Out, Span};
 use crate::team::Team;
 
-/// The op `tree_advantage`: TEMPO's advantage of each token.
-#[derive(Debug)]
-pub struct TreeAdvantage<'a> {
-    /// Offsets of sequences, `[S+1]`.
-    pub cu_seqlens: Offsets<'a>,
-    /// Offsets of groups, `[G+1]`.
-    pub cu_groups: Offsets<'a>,
-    /// Tokens that get an advantage, `[N]`.
-    pub loss_mask: Mask<'a>,
-    /// Outcome rewards, `[S]`.
-    pub rewards: In<'a, f32>,
-    /// Sequences that count, `[S]`.
-    pub valid: Mask<'a>,
-    /// Depth of each node, `[S]`.
-    pub lcp: In<'a, u32>,
-    /// Value V of each node, `[S]`.
-    pub value: In<'a, f64>,
-    /// Parent of each node, `[S]`, or [`NONE`].
-    pub parent: In<'a, u32>,
-    /// The last node on each sequence's path, `[S]`, or [`NONE`].
-    pub leaf: In<'a, u32>,
-    /// Advantage of each sequence, `[S]`; absent for 0.
-    pub advantage: Option<In<'a, f32>>,
-    /// Standard deviation of each group, `[G]`; absent to not divide.
-    pub std: Option<In<'a, f32>>,
-    /// Added to the standard deviation.
-    pub eps: f64,
-    /// Advantage of each token, `[N]`.
-    pub token_advantage: Out<'a, f32>,
+crate::kernel! {
+    /// The op `tree_advantage`: TEMPO's advantage of each token.
+    pub struct TreeAdvantage<'a> {
+        /// Offsets of sequences, `[S+1]`.
+        pub cu_seqlens: Offsets<'a>,
+        /// Offsets of groups, `[G+1]`.
+        pub cu_groups: Offsets<'a>,
+        /// Tokens that get an advantage, `[N]`.
+        pub loss_mask: Mask<'a> [tokens],
+        /// Outcome rewards, `[S]`.
+        pub rewards: In<'a, f32> [sequences],
+        /// Sequences that count, `[S]`.
+        pub valid: Mask<'a> [sequences],
+        /// Depth of each node, `[S]`.
+        pub lcp: In<'a, u32> [sequences],
+        /// Value V of each node, `[S]`.
+        pub value: In<'a, f64> [sequences],
+        /// Parent of each node, `[S]`, or [`NONE`].
+        pub parent: In<'a, u32> [sequences],
+        /// The last node on each sequence's path, `[S]`, or [`NONE`].
+        pub leaf: In<'a, u32> [sequences],
+        /// Advantage of each sequence, `[S]`; absent for 0.
+        pub advantage: Option<In<'a, f32>> [sequences],
+        /// Standard deviation of each group, `[G]`; absent to not divide.
+        pub std: Option<In<'a, f32>> [groups],
+        /// Added to the standard deviation.
+        pub eps: f64,
+        /// Advantage of each token, `[N]`.
+        pub token_advantage: Out<'a, f32> [tokens],
+    }
+    unsafe "tree_advantage", over cu_seqlens (tokens, sequences),
+        let groups = |k| k.cu_groups.rows(),
+        check |k| k.check_indices();
 }
 
-crate::kernel_args!(unsafe TreeAdvantage<'_> {
-    cu_seqlens, cu_groups, loss_mask, rewards, valid, lcp, value, parent, leaf, advantage, std, eps,
-    token_advantage
-});
-
 impl TreeAdvantage<'_> {
+    fn check_indices(&self) -> Result<(), Error> {
+        let sequences = self.cu_seqlens.rows();
+        check_total("cu_groups", self.cu_groups.sizes().0, sequences, "sequences")?;
+        for s in 0..sequences {
+            let (leaf, parent) = (self.leaf.at(s), self.parent.at(s));
+            let wrong = |argument, expected, got: u32| {
+                Err(Error::Value { argument, index: Some(s), expected, got: f64::from(got) })
+            };
+            if leaf != NONE && leaf as usize >= sequences {
+                return wrong("leaf", "a position below the number of sequences, or NONE", leaf);
+            }
+            // Depths decrease on the way up, so that every path ends.
+            let above = parent == NONE
+                || ((parent as usize) < sequences && self.lcp.at(parent as usize) < self.lcp.at(s));
+            if !above {
+                return wrong("parent", "a position with a smaller `lcp`, or NONE", parent);
+            }
+        }
+        Ok(())
+    }
+
     /// Checks that `eps` is in its domain.
     pub fn check(&self) -> Result<(), crate::Error> {
         crate::advantage::Scale::Std { ddof: 1, eps: self.eps }.check()
@@ -98,43 +118,6 @@ impl TreeAdvantage<'_> {
 }
 
 impl Kernel for TreeAdvantage<'_> {
-    const NAME: &'static str = "tree_advantage";
-
-    fn check_bounds(&self) -> Result<(), Error> {
-        let (tokens, sequences) = self.cu_seqlens.sizes();
-        let groups = self.cu_groups.sizes();
-        crate::op::check_total("cu_groups", groups.0, sequences, "sequences")?;
-        crate::lengths!(self; tokens => loss_mask, token_advantage;
-            sequences => rewards, valid, lcp, value, parent, leaf, advantage; groups.1 => std);
-        for s in 0..sequences {
-            let (leaf, parent) = (self.leaf.at(s), self.parent.at(s));
-            if leaf != NONE && leaf as usize >= sequences {
-                let expected = "a position below the number of sequences, or NONE";
-                return Err(Error::Value {
-                    argument: "leaf",
-                    index: Some(s),
-                    expected,
-                    got: f64::from(leaf),
-                });
-            }
-            // Depths decrease on the way up, so that every path ends.
-            let above = parent == NONE
-                || ((parent as usize) < sequences && self.lcp.at(parent as usize) < self.lcp.at(s));
-            if !above {
-                let expected = "a position with a smaller `lcp`, or NONE";
-                return Err(Error::Value {
-                    argument: "parent",
-                    index: Some(s),
-                    expected,
-                    got: f64::from(parent),
-                });
-            }
-        }
-        Ok(())
-    }
-
-    crate::rows_of!(cu_seqlens);
-
     #[inline(always)]
     fn row<T: Team>(&self, team: &T, row: usize) {
         let tokens = self.cu_seqlens.span(row);

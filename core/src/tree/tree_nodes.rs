@@ -28,52 +28,36 @@ use crate::op::{Kernel, check_indices};
 use crate::ragged::{In, Mask, Offsets, Out, Span};
 use crate::team::Team;
 
-/// The op `tree_nodes`: value, parent and number of responses of each branching node.
-#[derive(Debug)]
-pub struct TreeNodes<'a> {
-    /// Offsets of groups, `[G+1]`.
-    pub cu_groups: Offsets<'a>,
-    /// Sequence at each position, `[S]`.
-    pub order: In<'a, u32>,
-    /// Number of tokens (steps) shared with the preceding response, `[S]`.
-    pub lcp: In<'a, u32>,
-    /// Outcome rewards, `[S]`.
-    pub rewards: In<'a, f32>,
-    /// Sequences that count, `[S]`.
-    pub valid: Mask<'a>,
-    /// Weight of each sequence, `[S]`; absent for 1.
-    pub weights: Option<In<'a, f32>>,
-    /// Value V of the node at each position, `[S]`.
-    pub value: Out<'a, f64>,
-    /// Number of its counted responses, `[S]`.
-    pub counted: Out<'a, u32>,
-    /// Position that represents the node, `[S]`; [`NONE`] at the first position of a group.
-    pub node: Out<'a, u32>,
-    /// The parent node, or [`NONE`], `[S]`.
-    pub parent: Out<'a, u32>,
-    /// The last branching node on each sequence's path, or [`NONE`], `[S]`.
-    pub leaf: Out<'a, u32>,
+crate::kernel! {
+    /// The op `tree_nodes`: value, parent and number of responses of each branching node.
+    pub struct TreeNodes<'a> {
+        /// Offsets of groups, `[G+1]`.
+        pub cu_groups: Offsets<'a>,
+        /// Sequence at each position, `[S]`.
+        pub order: In<'a, u32> [sequences],
+        /// Number of tokens (steps) shared with the preceding response, `[S]`.
+        pub lcp: In<'a, u32> [sequences],
+        /// Outcome rewards, `[S]`.
+        pub rewards: In<'a, f32> [sequences],
+        /// Sequences that count, `[S]`.
+        pub valid: Mask<'a> [sequences],
+        /// Weight of each sequence, `[S]`; absent for 1.
+        pub weights: Option<In<'a, f32>> [sequences],
+        /// Value V of the node at each position, `[S]`.
+        pub value: Out<'a, f64> [sequences],
+        /// Number of its counted responses, `[S]`.
+        pub counted: Out<'a, u32> [sequences],
+        /// Position that represents the node, `[S]`; [`NONE`] at the first position of a group.
+        pub node: Out<'a, u32> [sequences],
+        /// The parent node, or [`NONE`], `[S]`.
+        pub parent: Out<'a, u32> [sequences],
+        /// The last branching node on each sequence's path, or [`NONE`], `[S]`.
+        pub leaf: Out<'a, u32> [sequences],
+    }
+    unsafe "tree_nodes", over cu_groups (sequences, _), check |k| k.check_indices();
 }
 
-crate::kernel_args!(unsafe TreeNodes<'_> { cu_groups, order, lcp, rewards, valid, weights, value, counted,
-    node, parent, leaf });
-
 impl Kernel for TreeNodes<'_> {
-    const NAME: &'static str = "tree_nodes";
-
-    fn check_bounds(&self) -> Result<(), Error> {
-        let (sequences, groups) = self.cu_groups.sizes();
-        crate::lengths!(self;
-            sequences => order, lcp, rewards, valid, weights, value, counted, node, parent, leaf);
-        for group in 0..groups {
-            let own = self.cu_groups.span(group);
-            check_indices("order", self.order, own, own, "a sequence of the same group")?;
-        }
-        Ok(())
-    }
-
-    crate::rows_of!(cu_groups);
-
     #[inline(always)]
     fn row<T: Team>(&self, team: &T, row: usize) {
         let span = self.cu_groups.span(row);
@@ -119,6 +103,12 @@ impl Kernel for TreeNodes<'_> {
 }
 
 impl TreeNodes<'_> {
+    fn check_indices(&self) -> Result<(), Error> {
+        (0..self.cu_groups.rows())
+            .map(|group| self.cu_groups.span(group))
+            .try_for_each(|own| check_indices("order", self.order, own, own, "a sequence of the same group"))
+    }
+
     /// Computes the start, end and parent of each node, on one lane. Each position is pushed on a stack at
     /// most once, so this is linear in the number of responses.
     ///

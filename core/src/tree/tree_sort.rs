@@ -29,36 +29,58 @@ use crate::op::{Kernel, check_indices};
 use crate::ragged::{In, Offsets, Out, Span};
 use crate::team::Team;
 
-/// The op `tree_sort`: merges sorted runs of responses in pairs.
-#[derive(Debug)]
-pub struct TreeSort<'a> {
-    /// Offsets of merges, in positions, `[M+1]`.
-    pub cu_merges: Offsets<'a>,
-    /// Start of the second run of each merge, `[M]`.
-    pub middle: In<'a, u32>,
-    /// Offsets of sequences, `[S+1]`.
-    pub cu_seqlens: Offsets<'a>,
-    /// Token ids, `[N]`.
-    pub tokens: In<'a, u32>,
-    /// The token with which an ended response continues; if absent, nothing equals its end.
-    pub pad: Option<u32>,
-    /// Sequence at each position, `[S]`.
-    pub order: In<'a, u32>,
-    /// Number of tokens shared with the preceding response, `[S]`.
-    pub lcp: In<'a, u32>,
-    /// Sequence at each position after the merge, `[S]`.
-    pub sorted: Out<'a, u32>,
-    /// Number of tokens shared with the preceding response after the merge, `[S]`.
-    pub sorted_lcp: Out<'a, u32>,
+crate::kernel! {
+    /// The op `tree_sort`: merges sorted runs of responses in pairs.
+    pub struct TreeSort<'a> {
+        /// Offsets of merges, in positions, `[M+1]`.
+        pub cu_merges: Offsets<'a>,
+        /// Start of the second run of each merge, `[M]`.
+        pub middle: In<'a, u32> [merges],
+        /// Offsets of sequences, `[S+1]`.
+        pub cu_seqlens: Offsets<'a>,
+        /// Token ids, `[N]`.
+        pub tokens: In<'a, u32> [tokens],
+        /// The token with which an ended response continues; if absent, nothing equals its end.
+        pub pad: Option<u32>,
+        /// Sequence at each position, `[S]`.
+        pub order: In<'a, u32> [positions],
+        /// Number of tokens shared with the preceding response, `[S]`.
+        pub lcp: In<'a, u32> [positions],
+        /// Sequence at each position after the merge, `[S]`.
+        pub sorted: Out<'a, u32> [positions],
+        /// Number of tokens shared with the preceding response after the merge, `[S]`.
+        pub sorted_lcp: Out<'a, u32> [positions],
+    }
+    unsafe "tree_sort", over cu_merges (positions, merges), work |k, row| k.cost(row),
+        let tokens = |k| k.cu_seqlens.sizes().0,
+        check |k| k.check_indices();
 }
 
 /// Cost of a merge step in compared tokens (measured: 7 to 10 ns a step, 0.26 ns a token).
 const STEP: usize = 32;
 
-crate::kernel_args!(unsafe TreeSort<'_> { cu_merges, middle, cu_seqlens, tokens, pad, order, lcp, sorted,
-    sorted_lcp });
-
 impl TreeSort<'_> {
+    fn check_indices(&self) -> Result<(), Error> {
+        let (positions, sequences) = (self.cu_merges.sizes().0, self.cu_seqlens.rows());
+        check_indices("order", self.order, Span::new(0, positions), Span::new(0, sequences), "a sequence")?;
+        for merge in 0..self.cu_merges.rows() {
+            let (own, expected) = (self.cu_merges.span(merge), "a position within its merge");
+            let inside = Span::new(own.start, own.end + 1);
+            check_indices("middle", self.middle, Span::new(merge, merge + 1), inside, expected)?;
+        }
+        Ok(())
+    }
+
+    /// Two sequences may have all their tokens in common. Longer runs already know what their neighbours
+    /// share, and their steps mostly end at the first token, so a step is charged as a few tokens.
+    fn cost(&self, row: usize) -> usize {
+        let span = self.cu_merges.span(row);
+        if span.len() != 2 {
+            return STEP * span.len();
+        }
+        self.cu_seqlens.span(span.end - 1).end - self.cu_seqlens.span(span.start).start
+    }
+
     /// Returns the length of the common prefix of sequences `a` and `b`, which agree before token `from`, and
     /// whether `b` comes first.
     #[inline(always)]
@@ -91,42 +113,6 @@ fn least(a: usize, b: usize) -> usize {
 }
 
 impl Kernel for TreeSort<'_> {
-    const NAME: &'static str = "tree_sort";
-
-    fn check_bounds(&self) -> Result<(), Error> {
-        let (tokens, sequences) = self.cu_seqlens.sizes();
-        let (positions, merges) = self.cu_merges.sizes();
-        crate::lengths!(self; tokens => tokens; positions => order, lcp, sorted, sorted_lcp;
-            merges => middle);
-        check_indices("order", self.order, Span::new(0, positions), Span::new(0, sequences), "a sequence")?;
-        for merge in 0..merges {
-            let own = self.cu_merges.span(merge);
-            let inside = Span::new(own.start, own.end + 1);
-            check_indices(
-                "middle",
-                self.middle,
-                Span::new(merge, merge + 1),
-                inside,
-                "a position within its merge",
-            )?;
-        }
-        Ok(())
-    }
-
-    fn rows(&self) -> usize {
-        self.cu_merges.rows()
-    }
-
-    /// Two sequences may have all their tokens in common. Longer runs already know what their neighbours
-    /// share, and their steps mostly end at the first token, so a step is charged as a few tokens.
-    fn work(&self, row: usize) -> usize {
-        let span = self.cu_merges.span(row);
-        if span.len() != 2 {
-            return STEP * span.len();
-        }
-        self.cu_seqlens.span(span.end - 1).end - self.cu_seqlens.span(span.start).start
-    }
-
     #[inline(always)]
     fn row<T: Team>(&self, team: &T, row: usize) {
         let span = self.cu_merges.span(row);

@@ -37,10 +37,10 @@
 //! small u.
 
 use crate::Error;
-use crate::gate::check_scalar;
 use crate::num::{self, Arith};
 use crate::op::Kernel;
 use crate::ragged::{In, Mask, Offsets, Out, Stream, flag, sink};
+use crate::require;
 use crate::team::{Element, Lane, Team};
 
 /// The estimator.
@@ -217,8 +217,8 @@ impl Kl {
     ///
     /// Errors: a clamp that is NaN or not positive.
     pub fn check(&self) -> Result<(), Error> {
-        check_scalar("kl.clamp_in", self.clamp_in, self.clamp_in > 0.0, "a positive number (or none)")?;
-        check_scalar("kl.clamp_out", self.clamp_out, self.clamp_out > 0.0, "a positive number (or none)")
+        require::bound("kl.clamp_in", self.clamp_in)?;
+        require::bound("kl.clamp_out", self.clamp_out)
     }
 }
 

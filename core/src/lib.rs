@@ -65,6 +65,7 @@ pub mod op;
 pub mod policy_loss;
 pub mod ragged;
 pub mod ratio;
+pub mod require;
 pub mod reward;
 pub mod routing;
 pub mod select;

@@ -27,10 +27,10 @@
 
 use crate::Error;
 use crate::aggregate::{Weight, WeightFrom};
-use crate::gate::check_scalar;
 use crate::num::{self, Arith};
 use crate::op::Kernel;
 use crate::ragged::{In, Mask, Offsets, Out, Sink, Stream, flag, sink};
+use crate::require;
 use crate::team::{Element, Lane, Team};
 
 crate::kernel! {
@@ -76,10 +76,9 @@ impl ValueLoss<'_> {
     /// Errors: a `cliprange_value` or `huber_delta` that is NaN or not positive; a finite `cliprange_value`
     /// without `values_old`; those of [`WeightFrom::check`].
     pub fn check(&self) -> Result<(), Error> {
-        let range = self.cliprange_value;
-        check_scalar("cliprange_value", range, range > 0.0, "a positive number (or none)")?;
-        check_scalar("huber_delta", self.huber_delta, self.huber_delta > 0.0, "a positive number (or none)")?;
-        if self.values_old.is_none() && range < f32::INFINITY {
+        require::bound("cliprange_value", self.cliprange_value)?;
+        require::bound("huber_delta", self.huber_delta)?;
+        if self.values_old.is_none() && self.cliprange_value < f32::INFINITY {
             return Err(Error::Combination { argument: "values_old", expected: "needed to clip values" });
         }
         self.weight_from.check(&self.weight)

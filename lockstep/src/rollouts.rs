@@ -7,6 +7,7 @@ use crate::columns::{Column, Columns, Shape};
 use crate::{Batch, Counts, Error, for_each_column};
 use lockstep_core::Error as Argument;
 use lockstep_core::ragged::In;
+use lockstep_core::require;
 use std::ffi::c_void;
 
 macro_rules! rollouts {
@@ -317,8 +318,7 @@ pub(crate) fn members(batch: &Batch<'_>, groups: &[usize]) -> Result<Vec<usize>,
     let mut sequences = Vec::new();
     for (index, &group) in groups.iter().enumerate() {
         if group >= batch.groups() {
-            let (argument, expected, got) = ("groups", "a group of `cu_groups`", group as f64);
-            return Err(Argument::Value { argument, index: Some(index), expected, got }.into());
+            return Err(require::value("groups", Some(index), "a group of `cu_groups`", group as f64).into());
         }
         let span = batch.cu_groups().span(group);
         sequences.extend(span.start..span.end);

@@ -4,8 +4,8 @@ use crate::columns::Column;
 use crate::ops::reward::majority;
 use crate::recipe::Recipe;
 use crate::{Error, RolloutsBuf};
-use lockstep_core::Error as Argument;
 use lockstep_core::num::exp64;
+use lockstep_core::require;
 use lockstep_schedule::random::{Purpose, Stream};
 
 /// Purposes of callers start at 256: these first, then one for each column.
@@ -36,9 +36,8 @@ const KINDS: [f32; 2] = [1.0, 0.5];
 /// # Ok::<(), lockstep::Error>(())
 /// ```
 pub fn rollouts(recipe: &Recipe, sequences: usize, tokens: usize, seed: u64) -> Result<RolloutsBuf, Error> {
-    let refuse = |argument, expected, got: usize| {
-        Err(Argument::Value { argument, index: None, expected, got: got as f64 }.into())
-    };
+    let refuse =
+        |argument, expected, got: usize| Err(require::value(argument, None, expected, got as f64).into());
     if sequences == 0 {
         return refuse("sequences", "at least 1", sequences);
     }

@@ -8,8 +8,8 @@
 //!
 //! **Special cases**: equal versions keep buffer order.
 
-use super::require;
 use lockstep_core::Error;
+use lockstep_core::require;
 
 /// Fills `order` with the indices of rollouts, the first to continue first. Errors: lengths that disagree.
 pub fn order(start_version: &[u32], order: &mut [u32]) -> Result<(), Error> {

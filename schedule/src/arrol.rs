@@ -18,9 +18,11 @@
 //! **Special cases**: K is at least K_min (2); G <= K keeps everything. If all q are on one side of ρ, the
 //! rule keeps the K nearest. Ties: fewer from the top; equal q in index order.
 
-use super::{order, require};
+use super::order;
+use crate::numbers;
 use crate::random::{Purpose, Stream};
 use lockstep_core::Error;
+use lockstep_core::require;
 
 /// Parameters of the pruning rule.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -44,7 +46,7 @@ const CLOSENESS_MIN: f64 = 1e-3;
 
 impl Arrol {
     fn check(&self, success: &[f64]) -> Result<usize, Error> {
-        require::scalar("target", (0.0..=1.0).contains(&self.target), "0 to 1", self.target)?;
+        require::unit("target", self.target)?;
         require::scalar("least", self.least > 0, "at least 1", 0.0)?;
         require::each("success", success, "0 to 1", |q| (0.0..=1.0).contains(&q))?;
         Ok((self.keep.max(self.least) as usize).min(success.len()))
@@ -130,7 +132,7 @@ impl Arrol {
         require::length("kept", inclusion.len(), "one per rollout", kept.len())?;
         require::each("inclusion", inclusion, "0 to 1", |p| (0.0..=1.0).contains(&p))?;
         let u = Stream::new(seed, Purpose::PRUNE, step, group).open();
-        let whole = require::nearest(inclusion.iter().sum());
+        let whole = numbers::nearest(inclusion.iter().sum());
         let (mut sum, mut taken, mut last) = (0.0, 0, None);
         for (i, (p, kept)) in inclusion.iter().zip(kept.iter_mut()).enumerate() {
             sum += p;

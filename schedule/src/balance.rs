@@ -24,9 +24,9 @@
 //! load. Its spread has the same bound, and it is usually but not always worse (in 19 of 300 random batches
 //! of 24 sequences over 4 ranks differencing has the larger maximum).
 
-use super::require;
 use core::cmp::Ordering;
 use lockstep_core::Error;
+use lockstep_core::require;
 
 /// One set of a state, part of the scratch.
 #[derive(Clone, Copy, Debug, Default)]

@@ -18,8 +18,8 @@
 //! **Special cases**: without answers everything is 0. Probabilities are taken as given: their sum Q₊ + Q₋ is
 //! not normalised to 1.
 
-use super::require;
 use lockstep_core::Error;
+use lockstep_core::require;
 
 /// The three terms of ΔQ₊.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -61,9 +61,9 @@ impl Update {
         require::length("right", probability.len(), "one per answer", right.len())?;
         require::length("sampled", probability.len(), "one per answer", sampled.len())?;
         require::each("probability", probability, "0 to 1", |p| (0.0..=1.0).contains(&p))?;
-        require::scalar("right", self.right >= 0.0 && self.right.is_finite(), "at least 0", self.right)?;
+        require::not_negative("right", self.right)?;
         require::scalar("wrong", self.wrong <= 0.0 && self.wrong.is_finite(), "at most 0", self.wrong)?;
-        require::scalar("rate", self.rate.is_finite(), "a finite number", self.rate)?;
+        require::finite("rate", self.rate)?;
         require::scalar("samples", self.samples > 0, "at least 1", 0.0)?;
         // Mass by [wrong, right]; mass and squares also by [not sampled, sampled].
         let (mut mass, mut part, mut square) = ([0.0; 2], [[0.0; 2]; 2], [[0.0; 2]; 2]);

@@ -11,8 +11,9 @@
 //! **Special cases**: among equal rewards, the lower index is the better one. If all rewards are equal, the
 //! contrast is 0: skip the prompt before regenerating anything.
 
-use super::{order as sorting, require};
+use super::order as sorting;
 use lockstep_core::Error;
+use lockstep_core::require;
 
 /// Fills `chosen` with the indices of the best and of the worst rollouts, half each, and returns their
 /// contrast: the mean reward of the best minus that of the worst.

@@ -16,9 +16,10 @@
 //!
 //! **Special cases**: N_max <= N gives 0. Default N_max: 32 (equal treatment), 64 (hardness weighted).
 
-use super::require;
+use crate::numbers;
 use lockstep_core::Error;
 use lockstep_core::num::{Arith, Soft};
+use lockstep_core::require;
 
 /// The kind of advantage that the rollouts feed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -65,7 +66,7 @@ impl Dars {
     /// Computes ΔN, the number of extra rollouts, for a measured accuracy. Errors: an accuracy outside 0..=1;
     /// N of 0.
     pub fn extra(&self, accuracy: f64) -> Result<u32, Error> {
-        require::scalar("accuracy", (0.0..=1.0).contains(&accuracy), "0 to 1", accuracy)?;
+        require::unit("accuracy", accuracy)?;
         require::scalar("rollouts", self.rollouts > 0, "at least 1", 0.0)?;
         let n = f64::from(self.rollouts);
         let p = if accuracy <= 1e-6 { 0.5 / n } else { accuracy };
@@ -80,7 +81,7 @@ impl Dars {
             Treatment::Equal => peak,
             Treatment::HardnessWeighted => 2.0 * (1.0 - p) * peak,
         };
-        Ok(require::ceil((goal - n * s) / s).min(self.most.saturating_sub(self.rollouts)))
+        Ok(numbers::ceil((goal - n * s) / s).min(self.most.saturating_sub(self.rollouts)))
     }
 
     /// Whether a pooled group is used for training.

@@ -16,10 +16,11 @@
 //! **Shapes**: `query` `[h]`, `references` `[K, h]` in row-major order, `pass_rates` `[K]`, predictions and
 //! keys `[P]`.
 
-use super::require;
+use crate::numbers;
 use crate::random::{Purpose, Stream};
 use lockstep_core::Error;
 use lockstep_core::num::{self, Arith, Soft};
+use lockstep_core::require;
 
 /// Predicts the pass rate Σ w v of a question by attention over reference questions. `weights` is scratch
 /// `[K]`; on return it holds w.
@@ -38,7 +39,7 @@ pub fn difficulty(
     require::some("pass_rates", "one per reference question", k)?;
     require::length("references", h.saturating_mul(k), "one embedding per pass rate", references.len())?;
     require::length("weights", k, "one per pass rate", weights.len())?;
-    require::scalar("temperature", temperature > 0.0 && temperature.is_finite(), "above 0", temperature)?;
+    require::positive("temperature", temperature)?;
     require::each("query", query, "a finite number", f64::is_finite)?;
     require::each("references", references, "a finite number", f64::is_finite)?;
     require::each("pass_rates", pass_rates, "0 to 1", |v| (0.0..=1.0).contains(&v))?;
@@ -51,7 +52,7 @@ pub fn difficulty(
         *weight = dot / scale / temperature;
     }
     require::each("references", weights, "a finite product with the query", f64::is_finite)?;
-    let total = require::ln_sum_exp(weights.iter().copied());
+    let total = numbers::ln_sum_exp(weights.iter().copied());
     let mut base = 0.0;
     for (weight, v) in weights.iter_mut().zip(pass_rates) {
         *weight = num::exp64(*weight - total);
@@ -93,15 +94,15 @@ pub fn probabilities(
 ) -> Result<(), Error> {
     require::length("probabilities", predicted.len(), "one per prompt", probabilities.len())?;
     scores(predicted, target, temperature, probabilities)?;
-    let total = require::ln_sum_exp(probabilities.iter().copied());
+    let total = numbers::ln_sum_exp(probabilities.iter().copied());
     probabilities.iter_mut().for_each(|p| *p = num::exp64(*p - total));
     Ok(())
 }
 
 /// −|p̂ − α|/τ_s.
 fn scores(predicted: &[f64], target: f64, temperature: f64, out: &mut [f64]) -> Result<(), Error> {
-    require::scalar("temperature", temperature > 0.0 && temperature.is_finite(), "above 0", temperature)?;
-    require::scalar("target", target.is_finite(), "a finite number", target)?;
+    require::positive("temperature", temperature)?;
+    require::finite("target", target)?;
     require::each("predicted", predicted, "0 to 1", |p| (0.0..=1.0).contains(&p))?;
     for (p, score) in predicted.iter().zip(out) {
         *score = -(p - target).abs() / temperature;
@@ -134,9 +135,9 @@ pub fn selection_keys(
 /// Number of prompts that one selection draws: ⌊μ B σ + 1/2⌋, or μ B in the first epoch. Errors: σ outside
 /// 0..=1.
 pub fn selection_size(steps: u32, batch: u32, fresh: f64, first_epoch: bool) -> Result<u32, Error> {
-    require::scalar("fresh", (0.0..=1.0).contains(&fresh), "0 to 1", fresh)?;
+    require::unit("fresh", fresh)?;
     let all = f64::from(steps) * f64::from(batch);
-    Ok(require::nearest(if first_epoch { all } else { all * fresh }))
+    Ok(numbers::nearest(if first_epoch { all } else { all * fresh }))
 }
 
 #[cfg(test)]

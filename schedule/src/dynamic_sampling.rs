@@ -13,8 +13,8 @@
 //! **Variants**: where the recipe raises an error after `max_batches` generations (10; 0 for no limit), the
 //! outcome here is [`Outcome::Partial`].
 
-use super::require;
 use lockstep_core::Error;
+use lockstep_core::require;
 
 /// The next action after a generation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -49,7 +49,7 @@ pub(super) fn groups(cu_groups: &[u32], name: &'static str, metric: &[f32]) -> R
         return Err(Error::LastOffset { argument, index, expected, of: "sequences", got: *last });
     }
     match metric.iter().position(|x| !x.is_finite()) {
-        Some(i) => Err(require::value(name, Some(i), "a finite number", metric[i].into())),
+        Some(i) => Err(require::value(name, Some(i), "a finite number", metric[i])),
         None => Ok(cu_groups.len() - 1),
     }
 }

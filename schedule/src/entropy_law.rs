@@ -18,9 +18,9 @@
 //! **Special cases**: if all entropies are equal, no line fits: an error. If all rewards are equal, a is 0
 //! and there is no R².
 
-use super::require;
 use lockstep_core::Error;
 use lockstep_core::num;
+use lockstep_core::require;
 
 /// Largest entropy whose exponential is finite with room for sums.
 const MOST: f64 = 300.0;

@@ -4,8 +4,8 @@
 //! The caller stores the entries. Entry number e (counted from 0 since the start) is in slot e mod capacity
 //! until it is taken or overwritten.
 
-use super::require;
 use lockstep_core::Error;
+use lockstep_core::require;
 
 /// The state of a buffer. Copy it into a checkpoint to resume.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -21,6 +21,7 @@
 //! response has weight 1. NaN rewards have weight 0 and are not counted.
 
 use lockstep_core::Error;
+use lockstep_core::require;
 
 /// A filtration rule; the [module](self) has the weights of each.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -76,8 +77,7 @@ pub fn filtrate(rule: Filtration, rewards: &[f32], weights: &mut [f64]) -> Resul
     let (mut best, mut worst, mut counted) = (None, None, 0u32);
     for (i, &reward) in rewards.iter().enumerate().filter(|(_, reward)| !reward.is_nan()) {
         if reward.is_infinite() {
-            let (argument, expected) = ("rewards", "a finite number, or NaN for none");
-            return Err(Error::Value { argument, index: Some(i), expected, got: reward.into() });
+            return Err(require::value("rewards", Some(i), "a finite number, or NaN for none", reward));
         }
         best = best.filter(|(_, top)| *top >= reward).or(Some((i, reward)));
         worst = worst.filter(|(_, low)| *low < reward).or(Some((i, reward)));

@@ -14,8 +14,8 @@
 //! **Variants**: the released code measures at another edge ([`Hysteresis::Code`]); with uniform edges its
 //! prompts never move down.
 
-use super::require;
 use lockstep_core::Error;
+use lockstep_core::require;
 
 /// The last observations of one prompt.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -33,7 +33,7 @@ impl Window {
     /// Fraction of passes among the last `horizon` observations; 0 without observations. Errors: a horizon
     /// outside 1..=64.
     pub fn accuracy(self, horizon: u32) -> Result<f64, Error> {
-        require::scalar("horizon", (1..=64).contains(&horizon), "1 to 64", horizon.into())?;
+        require::scalar("horizon", (1..=64).contains(&horizon), "1 to 64", horizon)?;
         let seen = self.seen.min(horizon);
         if seen == 0 {
             return Ok(0.0);
@@ -104,14 +104,14 @@ impl Bins<'_> {
     ///
     /// Errors: an accuracy outside 0..=1; parameters outside their domain; a `before` that is not a bin.
     pub fn of(&self, accuracy: f64, before: Option<u32>) -> Result<u32, Error> {
-        require::scalar("accuracy", (0.0..=1.0).contains(&accuracy), "0 to 1", accuracy)?;
+        require::unit("accuracy", accuracy)?;
         self.check()?;
         let now = match self.edges {
             [] => ((accuracy * f64::from(self.count)) as u32).min(self.count - 1),
             edges => edges.iter().filter(|edge| **edge <= accuracy).count() as u32,
         };
         let Some(b) = before else { return Ok(now) };
-        require::scalar("before", b < self.count, "a bin", b.into())?;
+        require::scalar("before", b < self.count, "a bin", b)?;
         let stays = match self.hysteresis {
             Hysteresis::OwnEdges => {
                 self.edge(b) - self.margin <= accuracy && accuracy <= self.edge(b + 1) + self.margin

@@ -23,9 +23,9 @@
 //! score is the sum over steps, or their mean ([`means`]), and its standard score is over all bins seen
 //! ([`Over::Seen`]). The standard score's divisor (B) and the default C of 10 are ours.
 
-use super::require;
 use lockstep_core::Error;
 use lockstep_core::num::{self, Arith, Soft};
+use lockstep_core::require;
 
 /// The factor applied to an advantage (docs/maths/disagreements.md row 16).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -130,8 +130,8 @@ pub fn means(sums: &[Option<f64>], steps: &[u32], out: &mut [Option<f64>]) -> Re
 impl PromptGdro {
     /// Checks that the parameters are in their domain.
     pub fn check(&self) -> Result<(), Error> {
-        require::scalar("ema", (0.0..=1.0).contains(&self.ema), "0 to 1", self.ema)?;
-        require::scalar("exploration", (0.0..=1.0).contains(&self.exploration), "0 to 1", self.exploration)?;
+        require::unit("ema", self.ema)?;
+        require::unit("exploration", self.exploration)?;
         require::scalar("weight_max", self.weight_max > 0.0, "above 0", self.weight_max)?;
         let reach = match self.bound {
             Bound::Clip(c) => {

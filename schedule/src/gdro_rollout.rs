@@ -23,10 +23,11 @@
 //!
 //! One file beyond 400 lines, of which the tests of the dynamic programme are a third.
 
-use super::require;
+use crate::numbers;
 use core::cmp::Ordering;
 use lockstep_core::Error;
 use lockstep_core::num;
+use lockstep_core::require;
 
 /// The effect of a loss on the score of the played arm (docs/maths/disagreements.md row 17).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -84,8 +85,8 @@ pub struct Scratch {
 impl RolloutGdro<'_> {
     /// Checks that the parameters are in their domain.
     pub fn check(&self) -> Result<(), Error> {
-        require::scalar("most", self.most >= self.least, "at least `least`", self.most.into())?;
-        require::scalar("most", self.most <= 65_536, "at most 65536 rollouts of a prompt", self.most.into())?;
+        require::scalar("most", self.most >= self.least, "at least `least`", self.most)?;
+        require::scalar("most", self.most <= 65_536, "at most 65536 rollouts of a prompt", self.most)?;
         let (among, last) = (self.among, self.among.len().saturating_sub(1));
         let holds = |i: usize| match i {
             0 if among[0] != self.least => false,
@@ -94,12 +95,12 @@ impl RolloutGdro<'_> {
         };
         if let Some(i) = (0..among.len()).find(|i| !holds(*i)) {
             let expected = "ascending, from `least` to `most`";
-            return Err(require::value("among", Some(i), expected, among[i].into()));
+            return Err(require::value("among", Some(i), expected, among[i]));
         }
-        require::scalar("rate", self.rate.is_finite(), "a finite number", self.rate)?;
-        require::scalar("exploration", (0.0..=1.0).contains(&self.exploration), "0 to 1", self.exploration)?;
-        require::scalar("price_rate", self.price_rate.is_finite(), "a finite number", self.price_rate)?;
-        require::scalar("target", self.target.is_finite(), "a finite number", self.target)
+        require::finite("rate", self.rate)?;
+        require::unit("exploration", self.exploration)?;
+        require::finite("price_rate", self.price_rate)?;
+        require::finite("target", self.target)
     }
 
     /// Number of arms per bin, K.
@@ -157,7 +158,7 @@ impl RolloutGdro<'_> {
     }
 
     fn fill(&self, scores: &[f64], out: &mut [f64]) {
-        let total = require::ln_sum_exp(scores.iter().map(|s| self.rate * s));
+        let total = numbers::ln_sum_exp(scores.iter().map(|s| self.rate * s));
         let floor = self.exploration / scores.len() as f64;
         for (score, out) in scores.iter().zip(out) {
             *out = num::ln64((1.0 - self.exploration) * num::exp64(self.rate * score - total) + floor);
@@ -253,10 +254,10 @@ impl RolloutGdro<'_> {
         require::length("scores", count.len() * k, "one per bin and arm", scores.len())?;
         require::length("chosen", count.len(), "one per bin", chosen.len())?;
         require::length("mean_loss", count.len(), "one per bin", mean_loss.len())?;
-        require::scalar("price", price.is_finite(), "a finite number", price)?;
+        require::finite("price", price)?;
         for b in 0..count.len() {
             if self.arm(chosen[b]).is_none() {
-                return Err(require::value("chosen", Some(b), "an arm", chosen[b].into()));
+                return Err(require::value("chosen", Some(b), "an arm", chosen[b]));
             }
             if count[b] > 0 && !mean_loss[b].is_finite() {
                 return Err(require::value("mean_loss", Some(b), "a finite number", mean_loss[b]));

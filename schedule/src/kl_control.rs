@@ -17,6 +17,7 @@
 //! larger values are rejected.
 
 use lockstep_core::Error;
+use lockstep_core::require;
 
 /// An adaptive β that follows the measured KL.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -60,10 +61,7 @@ impl AdaptiveKl {
     /// ```
     pub fn new(value: f64, target: f64, horizon: f64) -> Result<Self, Error> {
         for (argument, got) in [("kl value", value), ("kl target", target), ("kl horizon", horizon)] {
-            if !(got > 0.0 && got.is_finite()) {
-                let expected = "a positive finite number";
-                return Err(Error::Value { argument, index: None, expected, got });
-            }
+            require::positive(argument, got)?;
         }
         Ok(AdaptiveKl { value, target, horizon })
     }
@@ -72,14 +70,10 @@ impl AdaptiveKl {
     ///
     /// Errors, which leave β unchanged: a KL that is not finite; `n_steps` of five horizons or more.
     pub fn update(&mut self, current: f64, n_steps: u64) -> Result<f64, Error> {
-        if !current.is_finite() {
-            let (argument, expected) = ("current kl", "a finite number");
-            return Err(Error::Value { argument, index: None, expected, got: current });
-        }
+        require::finite("current kl", current)?;
         let share = n_steps as f64 / self.horizon;
         if share * ERROR_BOUND >= 1.0 {
-            let (argument, expected) = ("n_steps", "fewer than 5 times the horizon");
-            return Err(Error::Value { argument, index: None, expected, got: n_steps as f64 });
+            return Err(require::value("n_steps", None, "fewer than 5 times the horizon", n_steps as f64));
         }
         let error = current / self.target - 1.0;
         let error = if error > ERROR_BOUND { ERROR_BOUND } else { error };

@@ -20,9 +20,10 @@
 //! **Variants**: "2 per token" is read as two candidates in total, including the first; the divisor of the
 //! suffix match is r (our reading of the notes).
 
-use super::{overlap, require};
+use super::overlap;
 use lockstep_core::Error;
 use lockstep_core::num;
+use lockstep_core::require;
 
 /// Parameters of branching and pruning.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -82,12 +83,8 @@ impl Latr {
         require::some("probabilities", "at least one candidate", probabilities.len())?;
         require::each("probabilities", probabilities, "0 to 1", |p| (0.0..=1.0).contains(&p))?;
         if let Some(i) = (1..probabilities.len()).find(|i| probabilities[*i] > probabilities[*i - 1]) {
-            return Err(require::value(
-                "probabilities",
-                Some(i),
-                "at most the entry before it",
-                probabilities[i],
-            ));
+            let expected = "at most the entry before it";
+            return Err(require::value("probabilities", Some(i), expected, probabilities[i]));
         }
         let first = probabilities[0];
         let goes_on = |p: &&f64| **p > self.probability && first - **p < self.gap;

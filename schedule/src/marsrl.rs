@@ -11,9 +11,9 @@
 //! **Variants**: drawn uniformly among the preferred outputs, then among the others (our choice: the paper
 //! only says "prefers").
 
-use super::require;
 use crate::random::{Purpose, Stream};
 use lockstep_core::Error;
+use lockstep_core::require;
 
 /// Inputs that each role takes from the preceding one.
 pub const INPUTS: usize = 2;
@@ -51,7 +51,7 @@ pub fn inputs(
         return Err(Error::Length { argument, expected: rewards.len(), because, got: eligible.len() });
     }
     if let Some(i) = rewards.iter().position(|r| !r.is_finite()) {
-        return Err(require::value("rewards", Some(i), "a finite number", rewards[i].into()));
+        return Err(require::value("rewards", Some(i), "a finite number", rewards[i]));
     }
     // Preferred outputs come before the others.
     let (mut first, mut n) = (0, 0);

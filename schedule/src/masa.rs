@@ -17,9 +17,10 @@
 //! **Special cases**: the notion score is 0 if no notion is left. The length score is 0 without a right
 //! response, or if all right responses have the same length.
 
-use super::require;
+use crate::numbers;
 use lockstep_core::Error;
 use lockstep_core::num;
+use lockstep_core::require;
 
 /// Number of attempts to which a pass prediction refers.
 pub const ATTEMPTS: u32 = 8;
@@ -50,8 +51,8 @@ pub fn length_score(predicted: u32, right_lengths: &[u32]) -> f64 {
 /// Computes the difficulty score, 0.01^|passes/8 − accuracy|. Errors: more than 8 predicted passes; an
 /// accuracy outside 0..=1.
 pub fn difficulty_score(passes: u32, accuracy: f64) -> Result<f64, Error> {
-    require::scalar("passes", passes <= ATTEMPTS, "0 to 8", passes.into())?;
-    require::scalar("accuracy", (0.0..=1.0).contains(&accuracy), "0 to 1", accuracy)?;
+    require::scalar("passes", passes <= ATTEMPTS, "0 to 8", passes)?;
+    require::unit("accuracy", accuracy)?;
     let off = (f64::from(passes) / f64::from(ATTEMPTS) - accuracy).abs();
     Ok(num::exp64(off * num::ln64(0.01)))
 }
@@ -70,8 +71,8 @@ pub fn skips(passes: u32, reliable: bool) -> bool {
 /// Length at which a rollout is cut, ⌈predicted · margin⌉. Errors: a margin that is not above 0 or not
 /// finite.
 pub fn cut(predicted: u32, margin: f64) -> Result<u32, Error> {
-    require::scalar("margin", margin > 0.0 && margin.is_finite(), "above 0", margin)?;
-    Ok(require::ceil(f64::from(predicted) * margin))
+    require::positive("margin", margin)?;
+    Ok(numbers::ceil(f64::from(predicted) * margin))
 }
 
 #[cfg(test)]

@@ -3,9 +3,9 @@
 //! **Special cases**: a NaN key is an error; ±∞ are ordinary keys; −0 equals +0. The order is total, so any
 //! sort gives the same result.
 
-use super::require;
 use core::cmp::Ordering;
 use lockstep_core::Error;
+use lockstep_core::require;
 
 /// Fills `order` with the indices of `keys`, best first; the first B of them are the top B.
 ///

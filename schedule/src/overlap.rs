@@ -9,8 +9,8 @@
 //!
 //! **Special cases**: an empty sequence has no overlap, 0; its edit distance is the other's length.
 
-use super::require;
 use lockstep_core::Error;
+use lockstep_core::require;
 
 /// Length of the scratch row for a second sequence of length `b`.
 pub fn scratch(b: usize) -> usize {

@@ -19,8 +19,8 @@
 //!
 //! **Special cases**: a response shorter than an n-gram has no repetition, p = 0.
 
-use super::require;
 use lockstep_core::Error;
+use lockstep_core::require;
 
 /// How RPR lifts the scores of a reward model.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -52,8 +52,8 @@ impl Calibration {
     /// ```
     pub fn score(&self, score: f64, rpr: f64) -> Result<f64, Error> {
         let Self { threshold, weight } = *self;
-        require::scalar("score", score.is_finite(), "a finite number", score)?;
-        require::scalar("rpr", (0.0..=1.0).contains(&rpr), "0 to 1", rpr)?;
+        require::finite("score", score)?;
+        require::unit("rpr", rpr)?;
         require::scalar(
             "weight",
             weight >= 0.0 && weight.is_finite(),
@@ -104,7 +104,7 @@ pub fn repetition<T: Ord>(words: &[T], n: usize, order: &mut [u32]) -> Result<f6
 /// outside 0..=1.
 pub fn reward(found: u32, full: u32, repetition: f64) -> Result<f64, Error> {
     require::scalar("full", full > 0, "at least 1", 0.0)?;
-    require::scalar("repetition", (0.0..=1.0).contains(&repetition), "0 to 1", repetition)?;
+    require::unit("repetition", repetition)?;
     let share = f64::from(found.min(full)) / f64::from(full) - repetition;
     Ok(if share > 0.0 { share } else { 0.0 })
 }

@@ -12,9 +12,9 @@
 //! is [`Remix`](lockstep_core::gate::Remix), λ is
 //! [`kl_convex_lambda`](lockstep_core::gate::remix::kl_convex_lambda).
 
-use super::require;
 use crate::random::{Purpose, Stream};
 use lockstep_core::Error;
+use lockstep_core::require;
 
 /// Parameters of the data mix.
 #[derive(Clone, Copy, Debug, PartialEq)]

@@ -14,9 +14,10 @@
 //! at 8; we consider both bugs.
 
 use super::fifo::Fifo;
-use super::require;
+use crate::numbers;
 use crate::random::{Purpose, Stream, sample};
 use lockstep_core::Error;
+use lockstep_core::require;
 
 /// The composition of a batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,8 +31,8 @@ pub struct Shares {
 /// Computes the composition of a batch of `batch` groups, with `fresh` = σ and `stored` groups in the buffer.
 /// Errors: σ outside 0..=1.
 pub fn shares(batch: u32, fresh: f64, stored: u32) -> Result<Shares, Error> {
-    require::scalar("fresh", (0.0..=1.0).contains(&fresh), "0 to 1", fresh)?;
-    let wanted = batch - require::nearest(fresh * f64::from(batch)).min(batch);
+    require::unit("fresh", fresh)?;
+    let wanted = batch - numbers::nearest(fresh * f64::from(batch)).min(batch);
     let replayed = wanted.min(stored);
     Ok(Shares { fresh: batch - replayed, replayed })
 }

@@ -14,6 +14,7 @@
 //! **Special cases**: NaN rewards are not counted. If the weights sum to 0, or there are no rewards, there is
 //! no baseline: the result is NaN.
 
+use lockstep_core::require;
 use lockstep_core::{Error, num};
 
 /// A robust baseline.
@@ -46,9 +47,7 @@ pub fn baseline(rule: Robust, rewards: &[f32], weights: &[f32], order: &mut [u32
             return Err(Error::Length { argument, expected: n, because: "one per reward", got });
         }
     }
-    let bad = |argument, index, expected, got: f32| {
-        Err(Error::Value { argument, index, expected, got: got.into() })
-    };
+    let bad = |argument, index, expected, got: f32| Err(require::value(argument, index, expected, got));
     if let Some(i) = rewards.iter().position(|r| r.is_infinite()) {
         return bad("rewards", Some(i), "a finite number, or NaN for none", rewards[i]);
     }

@@ -19,9 +19,11 @@
 //! **Variants**: rounding and the linear decay are ours.
 
 use super::fifo::Fifo;
-use super::{order, require};
+use super::order;
+use crate::numbers;
 use crate::random::{Purpose, Stream};
 use lockstep_core::Error;
+use lockstep_core::require;
 
 /// Marks the priority batch of one group; all slices are `[G]`. Errors: lengths that disagree; α outside
 /// 0..=1.
@@ -35,9 +37,9 @@ pub fn split(
     require::length("correct", length.len(), "one per rollout", correct.len())?;
     require::length("order", length.len(), "one per rollout", order.len())?;
     require::length("priority", length.len(), "one per rollout", priority.len())?;
-    require::scalar("alpha", (0.0..=1.0).contains(&alpha), "0 to 1", alpha)?;
+    require::unit("alpha", alpha)?;
     let right = correct.iter().filter(|c| **c).count();
-    let most = |n: usize| (require::nearest(alpha * n as f64) as usize).max(n.min(1));
+    let most = |n: usize| (numbers::nearest(alpha * n as f64) as usize).max(n.min(1));
     let (mut rights, mut wrongs) = (most(right), most(length.len() - right));
     // The shortest right and the longest wrong answers have the highest keys of their kind.
     order::sort(order, |i| f64::from(length[i as usize]) * if correct[i as usize] { -1.0 } else { 1.0 });
@@ -59,7 +61,7 @@ pub fn compensates(
     seed: u64,
     step: u32,
 ) -> Result<bool, Error> {
-    require::scalar("probability", (0.0..=1.0).contains(&probability), "0 to 1", probability)?;
+    require::unit("probability", probability)?;
     require::scalar("batch", batch > 0, "at least 1", 0.0)?;
     let left = if step < steps { 1.0 - f64::from(step) / f64::from(steps) } else { 0.0 };
     let u = Stream::new(seed, Purpose::COMPENSATE, step, 0).uniform();

@@ -11,8 +11,8 @@
 //! **Special cases**: bins without prompts cost nothing and keep their clamped floor. The unused part of the
 //! budget is less than the number of prompts of any bin below n_max.
 
-use super::require;
 use lockstep_core::Error;
+use lockstep_core::require;
 
 /// Bounds the number of steps.
 const MOST: u32 = 65_536;
@@ -42,8 +42,8 @@ pub fn largest_remainder(
     require::length("count", rollouts.len(), "one per bin", count.len())?;
     require::length("rounded", rollouts.len(), "one per bin", rounded.len())?;
     require::each("rollouts", rollouts, "a finite number, at least 0", |x| x >= 0.0 && x.is_finite())?;
-    require::scalar("most", most >= least, "at least `least`", most.into())?;
-    require::scalar("most", most <= MOST, "at most 65536 rollouts of a prompt", most.into())?;
+    require::scalar("most", most >= least, "at least `least`", most)?;
+    require::scalar("most", most <= MOST, "at most 65536 rollouts of a prompt", most)?;
     let needed: u128 = count.iter().map(|n| u128::from(*n) * u128::from(least)).sum();
     let budget = u128::from(budget);
     require::scalar("budget", budget >= needed, "at least `least` for every prompt", budget as f64)?;

@@ -27,9 +27,9 @@
 //! **Special cases**: a rubric without positive points has reward 0, as in the code. A group of one sees what
 //! the decay leaves (the code shows it everything at every step).
 
-use super::require;
 use lockstep_core::Error;
 use lockstep_core::num;
+use lockstep_core::require;
 
 /// Computes RuscaRL's reward. `points` are positive for what is wanted and negative for pitfalls.
 ///
@@ -72,9 +72,9 @@ impl Scaffold {
     /// is negative or not finite.
     pub fn share(&self, i: u32, members: u32, step: u32, steps: u32) -> Result<f64, Error> {
         let Self { start, steepness } = *self;
-        require::scalar("i", i < members, "below the number of members", i.into())?;
-        require::scalar("step", step < steps, "below the number of steps", step.into())?;
-        require::scalar("start", start.is_finite(), "a finite number", start)?;
+        require::scalar("i", i < members, "below the number of members", i)?;
+        require::scalar("step", step < steps, "below the number of steps", step)?;
+        require::finite("start", start)?;
         let steep = steepness >= 0.0 && steepness.is_finite();
         require::scalar("steepness", steep, "a finite number, at least 0", steepness)?;
         let of = |x: u32, last: u32| f64::from(x) / f64::from(if last == 0 { 1 } else { last });
@@ -87,7 +87,7 @@ impl Scaffold {
 ///
 /// Errors: a share outside 0..=1.
 pub fn shown(share: f64, criteria: u32) -> Result<u32, Error> {
-    require::scalar("share", (0.0..=1.0).contains(&share), "0 to 1", share)?;
+    require::unit("share", share)?;
     let exact = share * f64::from(criteria);
     let below = exact as u32;
     let rest = exact - f64::from(below);
@@ -98,8 +98,8 @@ pub fn shown(share: f64, criteria: u32) -> Result<u32, Error> {
 ///
 /// Errors: a score outside 0..=1; a knee outside 0..=1.
 pub fn saturate(score: f64, knee: f64) -> Result<f64, Error> {
-    require::scalar("score", (0.0..=1.0).contains(&score), "0 to 1", score)?;
-    require::scalar("knee", (0.0..=1.0).contains(&knee), "0 to 1", knee)?;
+    require::unit("score", score)?;
+    require::unit("knee", knee)?;
     let room = 1.0 - knee;
     Ok(if score <= knee { score } else { knee + room * (1.0 - num::exp64(-(score - knee) / room)) })
 }
@@ -129,7 +129,7 @@ pub fn anchored(
     require::length("critical", scores.len(), "one per criterion", critical.len())?;
     require::each("scores", scores, "0 to 1", |x| (0.0..=1.0).contains(&x))?;
     require::each("weights", weights, "a finite number, at least 0", |w| w >= 0.0 && w.is_finite())?;
-    require::scalar("pass", (0.0..=1.0).contains(&pass), "0 to 1", pass)?;
+    require::unit("pass", pass)?;
     let whole: f64 = weights.iter().sum();
     require::scalar("weights", whole > 0.0 && whole.is_finite(), "a sum above 0", whole)?;
     let mut sum = 0.0;

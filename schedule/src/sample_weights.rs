@@ -17,6 +17,7 @@
 //! is 0.
 
 use lockstep_core::Error;
+use lockstep_core::require;
 
 /// ROLL's term added to the range and to the sum.
 const EPS: f64 = 1e-8;
@@ -43,8 +44,7 @@ impl SampleWeights {
         for (argument, ends) in [("length", self.length), ("difficulty", self.difficulty)] {
             let ends = ends.unwrap_or_default();
             if let Some(i) = ends.iter().position(|end| !(*end >= 0.0 && end.is_finite())) {
-                let expected = "a finite number of at least 0";
-                return Err(Error::Value { argument, index: Some(i), expected, got: ends[i] });
+                return Err(require::value(argument, Some(i), "a finite number of at least 0", ends[i]));
             }
         }
         Ok(())
@@ -75,8 +75,7 @@ impl SampleWeights {
         }
         let hard = |i: usize| f64::from(difficulty[i]);
         if let (Some(_), Some(i)) = (self.difficulty, difficulty.iter().position(|d| !d.is_finite())) {
-            let (argument, expected) = ("difficulty", "a finite number");
-            return Err(Error::Value { argument, index: Some(i), expected, got: hard(i) });
+            return Err(require::value("difficulty", Some(i), "a finite number", hard(i)));
         }
         let between = |[a, b]: [f64; 2], x: f64| a + (b - a) * x;
         let (least, most) = (lengths.iter().min().copied(), lengths.iter().max().copied());

@@ -9,8 +9,8 @@
 //! **Special cases**: if no step is below θ there is nothing to salvage: verifier and model disagree. A NaN
 //! score is an error.
 
-use super::require;
 use lockstep_core::Error;
+use lockstep_core::require;
 
 /// The decision about a wrong rollout.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,7 +29,7 @@ pub fn salvage(scores: &[f64], threshold: f64, least_share: f64) -> Result<Salva
     require::some("scores", "one per step", scores.len())?;
     require::each("scores", scores, "a number", |s| !s.is_nan())?;
     require::scalar("threshold", !threshold.is_nan(), "a number", threshold)?;
-    require::scalar("least_share", (0.0..=1.0).contains(&least_share), "0 to 1", least_share)?;
+    require::unit("least_share", least_share)?;
     let Some(first) = scores.iter().position(|s| *s < threshold) else {
         return Ok(Salvage::NoErrorFound);
     };

@@ -22,8 +22,8 @@
 //! before the last masked gap have G = 0, but still get `wrong` and `offset`. Without it, gaps are skipped
 //! undiscounted.
 
-use super::require;
 use lockstep_core::Error;
+use lockstep_core::require;
 
 /// Parameters of signed returns; the formula is in the [module](self).
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -46,11 +46,9 @@ impl SignedReturn {
     /// Errors: [`Error::Value`] if `gamma` is outside 0 to 1, or `correct`, `wrong` or `offset` is not
     /// finite.
     pub fn check(&self) -> Result<(), Error> {
-        require::scalar("gamma", (0.0..=1.0).contains(&self.gamma), "0 to 1", self.gamma)?;
+        require::unit("gamma", self.gamma)?;
         for (argument, got) in [("correct", self.correct), ("wrong", self.wrong), ("offset", self.offset)] {
-            if !got.is_finite() {
-                return Err(Error::Value { argument, index: None, expected: "a finite number", got });
-            }
+            require::finite(argument, got)?;
         }
         Ok(())
     }

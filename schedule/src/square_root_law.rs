@@ -12,9 +12,9 @@
 //!
 //! **Special cases**: v_b = 0 gives n_b = 0. If all variances with a share are 0, n_b = n̄/Σq and μ = 0.
 
-use super::require;
 use lockstep_core::Error;
 use lockstep_core::num::{Arith, Soft};
+use lockstep_core::require;
 
 /// Fills `rollouts` and returns the shadow price μ.
 ///
@@ -26,7 +26,7 @@ pub fn allocate(share: &[f64], variance: &[f64], mean: f64, rollouts: &mut [f64]
     require::length("rollouts", share.len(), "one per bin", rollouts.len())?;
     require::each("share", share, "a finite number, at least 0", |x| x >= 0.0 && x.is_finite())?;
     require::each("variance", variance, "a finite number, at least 0", |x| x >= 0.0 && x.is_finite())?;
-    require::scalar("mean", mean > 0.0 && mean.is_finite(), "above 0", mean)?;
+    require::positive("mean", mean)?;
     let (mut sum, mut shares) = (0.0, 0.0);
     for (q, v) in share.iter().zip(variance) {
         sum += q * Soft::sqrt64(*v);

@@ -22,8 +22,8 @@
 //!
 //! **Special cases**: fewer than B complete groups: wait.
 
-use super::require;
 use lockstep_core::Error;
+use lockstep_core::require;
 
 /// A queue of groups of rollouts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -17,8 +17,9 @@
 //!
 //! **Special cases**: counts saturate at the ends of `i64`.
 
-use super::require;
+use crate::numbers;
 use lockstep_core::Error;
+use lockstep_core::require;
 
 /// AReaL's staleness controller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -78,12 +79,12 @@ pub fn roll_admits(start_step: u64, current_step: u64, ratio: f64) -> Result<boo
 /// Number of requests, ⌈B α⌉, that run ahead of the current batch in ROLL. Errors: α below 0 or not finite.
 pub fn roll_ahead(batch: u32, ratio: f64) -> Result<u32, Error> {
     roll_bound(ratio)?;
-    Ok(require::ceil(f64::from(batch) * ratio))
+    Ok(numbers::ceil(f64::from(batch) * ratio))
 }
 
 fn roll_bound(ratio: f64) -> Result<u32, Error> {
-    require::scalar("ratio", ratio >= 0.0 && ratio.is_finite(), "a finite number, at least 0", ratio)?;
-    Ok(require::ceil(ratio))
+    require::not_negative("ratio", ratio)?;
+    Ok(numbers::ceil(ratio))
 }
 
 #[cfg(test)]

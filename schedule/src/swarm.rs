@@ -12,9 +12,10 @@
 //! zero is found on the unsorted list and applied to the sorted one, which we consider a bug: here groups
 //! without a positive total are left out.
 
-use super::{dynamic_sampling, require};
+use super::dynamic_sampling;
 use crate::random::{Purpose, Stream};
 use lockstep_core::Error;
+use lockstep_core::require;
 
 /// Draws external groups from those given by offsets `[G+1]` into `rewards`. Writes their ids to `chosen` and
 /// returns their number; `pool` is scratch `[G]`.

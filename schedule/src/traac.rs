@@ -22,9 +22,9 @@
 //! **Special cases**: without a right response there is no reference, and the reward is 0. If all references
 //! have the same length, N is 1 for a shorter response and 0 otherwise.
 
-use super::require;
 use lockstep_core::Error;
 use lockstep_core::num;
+use lockstep_core::require;
 
 /// How hard a prompt is for the policy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -40,7 +40,7 @@ pub enum Difficulty {
 impl Difficulty {
     /// Classifies a group by its pass rate. Errors: a rate outside 0..=1.
     pub fn of(pass_rate: f64) -> Result<Self, Error> {
-        require::scalar("pass_rate", (0.0..=1.0).contains(&pass_rate), "0 to 1", pass_rate)?;
+        require::unit("pass_rate", pass_rate)?;
         Ok(match pass_rate {
             rate if rate >= 0.8 => Difficulty::Easy,
             rate if rate >= 0.3 => Difficulty::Medium,

@@ -16,6 +16,7 @@
 use lockstep_core::Error;
 use lockstep_core::advantage::Baseline;
 use lockstep_core::num::Arith;
+use lockstep_core::require;
 
 /// The decision for a prompt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -74,7 +75,7 @@ impl TrustTest {
     pub fn decide<A: Arith>(&self, prior: f64, n: u32, mean: f64, variance: f64) -> Result<Trust, Error> {
         let value = |argument, ok, expected, got| match ok {
             true => Ok(()),
-            false => Err(Error::Value { argument, index: None, expected, got }),
+            false => Err(require::value(argument, None, expected, got)),
         };
         value("z_crit", self.z_crit > 0.0, "a positive number", self.z_crit)?;
         value("eps", self.eps >= 0.0 && self.eps.is_finite(), "a finite number of at least 0", self.eps)?;

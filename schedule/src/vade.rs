@@ -18,9 +18,9 @@
 //!
 //! **Variants**: the two decays are ours.
 
-use super::require;
 use crate::random::{Purpose, Stream, gamma};
 use lockstep_core::Error;
+use lockstep_core::require;
 
 /// The posterior Beta(a, b) of a prompt's pass rate.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -139,15 +139,10 @@ impl Vade {
         check_posteriors(posteriors)?;
         for i in 0..visited.len() {
             if visited[i] as usize >= posteriors.len() {
-                return Err(require::value("visited", Some(i), "the id of a prompt", visited[i].into()));
+                return Err(require::value("visited", Some(i), "the id of a prompt", visited[i]));
             }
             if correct[i] > rollouts[i] {
-                return Err(require::value(
-                    "correct",
-                    Some(i),
-                    "at most the number of rollouts",
-                    correct[i].into(),
-                ));
+                return Err(require::value("correct", Some(i), "at most the number of rollouts", correct[i]));
             }
         }
         for posterior in posteriors.iter_mut() {

@@ -15,9 +15,10 @@
 //! **Special cases**: n = 0 has Π = +∞, so every prompt is tried first, in index order. n = 1 uses one degree
 //! of freedom. Ties go to the lower index.
 
-use super::{require, student_t};
+use super::student_t;
 use lockstep_core::Error;
 use lockstep_core::num::{self, Arith, Soft};
+use lockstep_core::require;
 
 /// Observed statistics of one prompt.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]

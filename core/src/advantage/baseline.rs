@@ -20,6 +20,7 @@
 
 use crate::Error;
 use crate::op::{Arg, Decoder, Encoder};
+use crate::require;
 
 /// The baseline b of A = (R − b) / scale, over the n counted members of a group, whose mean reward is r̄.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -136,8 +137,8 @@ impl Baseline {
     /// Errors: [`Error::Value`] if `eps` or `tau2` is negative or not finite.
     pub fn check(self) -> Result<(), Error> {
         match self {
-            Baseline::Weighted { eps } => at_least_0("baseline eps", eps),
-            Baseline::Shrunk { tau2, .. } => at_least_0("baseline tau2", tau2),
+            Baseline::Weighted { eps } => require::not_negative("baseline eps", eps),
+            Baseline::Shrunk { tau2, .. } => require::not_negative("baseline tau2", tau2),
             _ => Ok(()),
         }
     }
@@ -161,26 +162,13 @@ impl Scale {
             | Scale::LeaveOneOutStd { ddof, eps }
             | Scale::Batch { ddof, eps }
             | Scale::RootMeanSquare { ddof, eps } => {
-                if ddof > 1 {
-                    let (argument, expected, got) = ("ddof", "0 or 1", f64::from(ddof));
-                    return Err(Error::Value { argument, index: None, expected, got });
-                }
-                at_least_0("eps", eps)
+                require::scalar("ddof", ddof <= 1, "0 or 1", ddof)?;
+                require::not_negative("eps", eps)
             }
-            Scale::Mad { floor } => at_least_0("floor", floor),
-            Scale::Nonzero { norm } if norm > 0.0 && norm.is_finite() => Ok(()),
-            Scale::Nonzero { norm } => {
-                let (argument, expected) = ("norm", "a positive finite number");
-                Err(Error::Value { argument, index: None, expected, got: norm })
-            }
+            Scale::Mad { floor } => require::not_negative("floor", floor),
+            Scale::Nonzero { norm } => require::positive("norm", norm),
         }
     }
-}
-
-fn at_least_0(argument: &'static str, got: f64) -> Result<(), Error> {
-    let expected = "a finite number of at least 0";
-    let good = got >= 0.0 && got.is_finite();
-    if good { Ok(()) } else { Err(Error::Value { argument, index: None, expected, got }) }
 }
 
 #[allow(unsafe_code)]

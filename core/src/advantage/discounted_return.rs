@@ -19,6 +19,7 @@ use crate::Error;
 use crate::num;
 use crate::op::Kernel;
 use crate::ragged::{In, Mask, Offsets, Out};
+use crate::require;
 use crate::team::{Affine, AffineF64, Direction, Team};
 
 crate::kernel! {
@@ -43,7 +44,7 @@ impl DiscountedReturn<'_> {
     ///
     /// Errors: [`Error::Value`] if `gamma` is outside 0 to 1.
     pub fn check(&self) -> Result<(), Error> {
-        super::unit("gamma", self.gamma)
+        require::unit("gamma", self.gamma)
     }
 }
 

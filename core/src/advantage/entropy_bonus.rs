@@ -23,6 +23,7 @@ use crate::Error;
 use crate::num::{self, Arith};
 use crate::op::Kernel;
 use crate::ragged::{In, Mask, Offsets, Out, Stream, flag};
+use crate::require;
 use crate::team::{Element, Lane, Team};
 
 crate::kernel! {
@@ -59,15 +60,8 @@ impl EntropyBonus<'_> {
     ///
     /// Errors: [`Error::Value`] if `alpha` is negative or not finite, or `kappa` is not positive and finite.
     pub fn check(&self) -> Result<(), Error> {
-        if !(self.alpha >= 0.0 && self.alpha.is_finite()) {
-            let (argument, expected, got) = ("alpha", "a finite number of at least 0", self.alpha.into());
-            return Err(Error::Value { argument, index: None, expected, got });
-        }
-        if !(self.kappa > 0.0 && self.kappa.is_finite()) {
-            let (argument, expected, got) = ("kappa", "a positive finite number", self.kappa.into());
-            return Err(Error::Value { argument, index: None, expected, got });
-        }
-        Ok(())
+        require::not_negative("alpha", self.alpha)?;
+        require::positive("kappa", self.kappa)
     }
 
     #[inline(always)]

@@ -29,6 +29,7 @@ use crate::Error;
 use crate::num::{self, Arith};
 use crate::op::Kernel;
 use crate::ragged::{In, Mask, Offsets, Out, Stream, flag, sink};
+use crate::require;
 use crate::team::{Affine, Recurrence, Step, Team};
 
 crate::kernel! {
@@ -69,15 +70,9 @@ impl Gae<'_> {
     /// Errors: [`Error::Value`] if `gamma` or `lambda` is outside 0 to 1, or `length_alpha` is not positive
     /// and finite.
     pub fn check(&self) -> Result<(), Error> {
-        super::unit("gamma", self.gamma)?;
-        super::unit("lambda", self.lambda)?;
-        match self.length_alpha {
-            Some(got) if !(got > 0.0 && got.is_finite()) => {
-                let expected = "a positive finite number";
-                Err(Error::Value { argument: "length_alpha", index: None, expected, got })
-            }
-            _ => Ok(()),
-        }
+        require::unit("gamma", self.gamma)?;
+        require::unit("lambda", self.lambda)?;
+        self.length_alpha.map_or(Ok(()), |alpha| require::positive("length_alpha", alpha))
     }
 }
 

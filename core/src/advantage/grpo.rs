@@ -38,6 +38,7 @@ use crate::aggregate::moments;
 use crate::num::{self, Arith};
 use crate::op::Kernel;
 use crate::ragged::{In, Mask, Offsets, Out};
+use crate::require;
 use crate::team::Team;
 
 /// The advantage of a group with one counted member.
@@ -132,14 +133,8 @@ impl GroupAdvantage<'_> {
     pub fn check(&self) -> Result<(), Error> {
         self.baseline.check()?;
         self.scale.check()?;
-        if self.limit.is_nan() || self.limit <= 0.0 {
-            let (argument, expected) = ("limit", "a positive number");
-            return Err(Error::Value { argument, index: None, expected, got: self.limit });
-        }
-        if !(self.least_std >= 0.0 && self.least_std.is_finite()) {
-            let (argument, expected) = ("least_std", "a finite number of at least 0");
-            return Err(Error::Value { argument, index: None, expected, got: self.least_std });
-        }
+        require::scalar("limit", self.limit > 0.0, "a positive number", self.limit)?;
+        require::not_negative("least_std", self.least_std)?;
         if self.least_std > 0.0 && !self.holds_back() {
             let (argument, expected) =
                 ("least_std", "0: only the scales std and batch divide by a standard deviation");

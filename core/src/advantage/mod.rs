@@ -30,11 +30,3 @@ pub use sharpen::{Sharpen, Sharpening};
 pub use step_return::StepReturn;
 pub use vtrace::VTrace;
 pub use whiten::{Divisor, Whiten};
-
-/// Checks that `got`, a discount or a λ, is within 0 to 1.
-fn unit(argument: &'static str, got: f64) -> Result<(), crate::Error> {
-    if (0.0..=1.0).contains(&got) {
-        return Ok(());
-    }
-    Err(crate::Error::Value { argument, index: None, expected: "0 to 1", got })
-}

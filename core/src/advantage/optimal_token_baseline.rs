@@ -25,6 +25,7 @@ use crate::Error;
 use crate::num;
 use crate::op::{Kernel, check_total};
 use crate::ragged::{In, Mask, Offsets, Out, Span};
+use crate::require;
 use crate::team::Team;
 
 crate::kernel! {
@@ -68,15 +69,7 @@ impl OptimalTokenBaseline<'_> {
     ///
     /// Errors: [`Error::Value`] if `eps` is negative or not finite.
     pub fn check(&self) -> Result<(), Error> {
-        if self.eps >= 0.0 && self.eps.is_finite() {
-            return Ok(());
-        }
-        Err(Error::Value {
-            argument: "eps",
-            index: None,
-            expected: "a finite number of at least 0",
-            got: self.eps,
-        })
+        require::not_negative("eps", self.eps)
     }
 }
 

@@ -23,6 +23,7 @@ use crate::Error;
 use crate::num::{self, Arith};
 use crate::op::Kernel;
 use crate::ragged::{In, Mask, Offsets, Out};
+use crate::require;
 use crate::team::Team;
 
 crate::kernel! {
@@ -53,14 +54,8 @@ impl PassAtK<'_> {
     ///
     /// Errors: [`Error::Value`] if `k` is 0, or `threshold` is not finite.
     pub fn check(&self) -> Result<(), Error> {
-        if self.k == 0 {
-            return Err(Error::Value { argument: "k", index: None, expected: "at least 1", got: 0.0 });
-        }
-        if !self.threshold.is_finite() {
-            let (argument, expected, got) = ("threshold", "a finite number", self.threshold.into());
-            return Err(Error::Value { argument, index: None, expected, got });
-        }
-        Ok(())
+        require::scalar("k", self.k > 0, "at least 1", 0.0)?;
+        require::finite("threshold", self.threshold)
     }
 }
 

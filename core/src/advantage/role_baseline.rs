@@ -27,6 +27,7 @@ use crate::Error;
 use crate::num;
 use crate::op::Kernel;
 use crate::ragged::{In, Mask, Offsets, Out};
+use crate::require;
 use crate::team::{Affine, AffineF64, Direction, Team};
 
 /// The order of subtraction and update, which decides whether a reward enters its own baseline.
@@ -75,14 +76,8 @@ impl RoleBaseline<'_> {
     /// Errors: [`Error::Value`] if `decay` is outside 0 to 1; [`Error::Length`] unless `state` has one entry
     /// per role.
     pub fn check(&self) -> Result<(), Error> {
-        if !(0.0..=1.0).contains(&self.decay) {
-            return Err(Error::Value { argument: "decay", index: None, expected: "0 to 1", got: self.decay });
-        }
-        let (expected, got) = (self.cu_roles.rows(), self.state.len());
-        if got == expected {
-            return Ok(());
-        }
-        Err(Error::Length { argument: "state", expected, because: "one per role", got })
+        require::unit("decay", self.decay)?;
+        require::length("state", self.cu_roles.rows(), "one per role", self.state.len())
     }
 }
 

@@ -32,6 +32,7 @@ use crate::Error;
 use crate::num;
 use crate::op::{Arg, Decoder, Encoder, Kernel};
 use crate::ragged::{In, Mask, Offsets, Out};
+use crate::require;
 use crate::team::Team;
 
 /// How advantages are adjusted; the formulas are in the [module](self).
@@ -65,16 +66,8 @@ impl Sharpening {
             Sharpening::Novelty { lambda, kappa } => ([("lambda", lambda), ("kappa", kappa)], 1.0),
             Sharpening::Overconfidence { alpha, cap, .. } => ([("alpha", alpha), ("alpha", alpha)], cap),
         };
-        for (argument, got) in numbers {
-            if !(got >= 0.0 && got.is_finite()) {
-                let expected = "a finite number of at least 0";
-                return Err(Error::Value { argument, index: None, expected, got });
-            }
-        }
-        if cap >= 1.0 {
-            return Ok(());
-        }
-        Err(Error::Value { argument: "cap", index: None, expected: "a number of at least 1", got: cap })
+        numbers.into_iter().try_for_each(|(argument, got)| require::not_negative(argument, got))?;
+        require::scalar("cap", cap >= 1.0, "a number of at least 1", cap)
     }
 }
 
@@ -138,10 +131,7 @@ impl Sharpen<'_> {
     /// one entry per sequence.
     pub fn check(&self) -> Result<(), Error> {
         self.sharpening.check()?;
-        if !self.threshold.is_finite() {
-            let (argument, expected, got) = ("threshold", "a finite number", self.threshold.into());
-            return Err(Error::Value { argument, index: None, expected, got });
-        }
+        require::finite("threshold", self.threshold)?;
         let expected = self.rewards.len();
         let lengths = [
             ("logp_ref", self.logp_ref.map_or(expected, In::len)),
@@ -149,12 +139,9 @@ impl Sharpen<'_> {
             ("logp", self.logp.len()),
             ("advantage", self.advantage.len()),
         ];
-        for (argument, got) in lengths {
-            if got != expected {
-                return Err(Error::Length { argument, expected, because: "one per sequence", got });
-            }
-        }
-        Ok(())
+        lengths
+            .into_iter()
+            .try_for_each(|(argument, got)| require::length(argument, expected, "one per sequence", got))
     }
 }
 

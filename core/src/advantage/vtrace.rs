@@ -27,6 +27,7 @@ use crate::Error;
 use crate::num::{self, Arith};
 use crate::op::Kernel;
 use crate::ragged::{In, Mask, Offsets, Out, Stream, flag};
+use crate::require;
 use crate::team::{Affine, Recurrence, Step, Team};
 
 crate::kernel! {
@@ -74,14 +75,11 @@ impl VTrace<'_> {
     ///
     /// Errors: [`Error::Value`] if `gamma` or `lambda` is outside 0 to 1, or a bound is not positive.
     pub fn check(&self) -> Result<(), Error> {
-        super::unit("gamma", self.gamma)?;
-        super::unit("lambda", self.lambda)?;
-        for (argument, got) in [("rho_bar", self.rho_bar), ("rho_pg", self.rho_pg), ("c_bar", self.c_bar)] {
-            if got.is_nan() || got <= 0.0 {
-                return Err(Error::Value { argument, index: None, expected: "a positive number", got });
-            }
-        }
-        Ok(())
+        require::unit("gamma", self.gamma)?;
+        require::unit("lambda", self.lambda)?;
+        [("rho_bar", self.rho_bar), ("rho_pg", self.rho_pg), ("c_bar", self.c_bar)]
+            .into_iter()
+            .try_for_each(|(argument, got)| require::scalar(argument, got > 0.0, "a positive number", got))
     }
 }
 

@@ -31,6 +31,7 @@ use crate::aggregate::moments;
 use crate::num::{self, Arith};
 use crate::op::Kernel;
 use crate::ragged::{In, Mask, Offsets, Out, Stream, flag};
+use crate::require;
 use crate::team::{Element, Lane, Team};
 
 /// How the divisor is formed from the variance and eps.
@@ -91,15 +92,7 @@ impl Whiten<'_> {
     /// unless `moments` has 6 entries.
     pub fn check(&self) -> Result<(), Error> {
         super::Scale::Std { ddof: self.ddof, eps: self.eps }.check()?;
-        if self.moments.len() != moments::MOMENTS {
-            return Err(Error::Length {
-                argument: "moments",
-                expected: moments::MOMENTS,
-                because: "the moments of a batch",
-                got: self.moments.len(),
-            });
-        }
-        Ok(())
+        require::length("moments", moments::MOMENTS, "the moments of a batch", self.moments.len())
     }
 
     #[inline(always)]

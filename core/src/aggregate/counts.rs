@@ -22,6 +22,7 @@ use super::weight::PARTS;
 use crate::Error;
 use crate::op::Kernel;
 use crate::ragged::{Mask, Offsets, Out};
+use crate::require;
 use crate::team::Team;
 
 crate::kernel! {
@@ -48,23 +49,11 @@ crate::kernel! {
 impl BatchCounts<'_> {
     /// Checks that the number of parts is within its range and that each output has one entry per part.
     pub fn check(&self) -> Result<(), Error> {
-        if !(1..=PARTS).contains(&self.parts) {
-            return Err(Error::Value {
-                argument: "parts",
-                index: None,
-                expected: "a number from 1 to 64",
-                got: self.parts as f64,
-            });
-        }
-        for (argument, output) in
-            [("tokens", *self.tokens), ("nonempty", *self.nonempty), ("longest", *self.longest)]
-        {
-            if output.len() != self.parts {
-                let (expected, got) = (self.parts, output.len());
-                return Err(Error::Length { argument, expected, because: "one per part", got });
-            }
-        }
-        Ok(())
+        let parts = self.parts;
+        require::scalar("parts", (1..=PARTS).contains(&parts), "a number from 1 to 64", parts as f64)?;
+        [("tokens", *self.tokens), ("nonempty", *self.nonempty), ("longest", *self.longest)]
+            .into_iter()
+            .try_for_each(|(argument, output)| require::length(argument, parts, "one per part", output.len()))
     }
 }
 

@@ -25,6 +25,7 @@
 use crate::Error;
 use crate::op::Kernel;
 use crate::ragged::{In, Mask, Out, Span};
+use crate::require;
 use crate::team::Team;
 
 /// Values per block.
@@ -134,21 +135,11 @@ impl<V: Summand> ExactDigits<'_, V> {
     /// Checks that squares are only asked of `f32` values and that `digits` has [`digits`] entries.
     pub fn check(&self) -> Result<(), Error> {
         if self.square && !V::SQUARES {
-            return Err(Error::Combination {
-                argument: "square",
-                expected: "only for f32 values, whose squares are exact in binary64",
-            });
+            let expected = "only for f32 values, whose squares are exact in binary64";
+            return Err(Error::Combination { argument: "square", expected });
         }
-        let (expected, got) = (digits::<V>(self.values.len()), self.digits.len());
-        if got != expected {
-            return Err(Error::Length {
-                argument: "digits",
-                expected,
-                because: "planes times blocks of 4096 values",
-                got,
-            });
-        }
-        Ok(())
+        let (expected, because) = (digits::<V>(self.values.len()), "planes times blocks of 4096 values");
+        require::length("digits", expected, because, self.digits.len())
     }
 }
 

@@ -22,6 +22,7 @@ use crate::num::{Arith, count};
 use crate::op::Kernel;
 use crate::policy_loss::sum::SUMS;
 use crate::ragged::{In, Mask, Out, Span, Stream};
+use crate::require;
 use crate::team::{Element, Lane, Team};
 
 /// Number of entries of `counts`.
@@ -82,23 +83,17 @@ impl LossTotals<'_> {
     /// Checks that the lengths of all arrays agree.
     pub fn check(&self) -> Result<(), Error> {
         let rows = self.row_tokens.len();
-        let length = |argument, expected, because, got| match got == expected {
-            true => Ok(()),
-            false => Err(Error::Length { argument, expected, because, got }),
-        };
         const PER_ROW: &str = "one per sequence, as in `row_tokens`";
-        length("row_loss", rows, PER_ROW, self.row_loss.len())?;
-        length("row_alarm", rows, PER_ROW, self.row_alarm.len())?;
-        length("loss", 1, "one number", self.loss.len())?;
-        length("counts", COUNTS, "one per count", self.counts.len())?;
-        length("alarm", 1, "one number", self.alarm.len())?;
-        if let Some(metrics) = &self.metrics {
-            length("row_sums", SUMS * rows, "13 per sequence", metrics.row_sums.len())?;
-            length("row_maxima", MAXIMA * rows, "two per sequence", metrics.row_maxima.len())?;
-            length("sums", SUMS, "one per sum", metrics.sums.len())?;
-            length("maxima", MAXIMA, "one per maximum", metrics.maxima.len())?;
-        }
-        Ok(())
+        require::length("row_loss", rows, PER_ROW, self.row_loss.len())?;
+        require::length("row_alarm", rows, PER_ROW, self.row_alarm.len())?;
+        require::length("loss", 1, "one number", self.loss.len())?;
+        require::length("counts", COUNTS, "one per count", self.counts.len())?;
+        require::length("alarm", 1, "one number", self.alarm.len())?;
+        let Some(metrics) = &self.metrics else { return Ok(()) };
+        require::length("row_sums", SUMS * rows, "13 per sequence", metrics.row_sums.len())?;
+        require::length("row_maxima", MAXIMA * rows, "two per sequence", metrics.row_maxima.len())?;
+        require::length("sums", SUMS, "one per sum", metrics.sums.len())?;
+        require::length("maxima", MAXIMA, "one per maximum", metrics.maxima.len())
     }
 }
 

@@ -20,6 +20,7 @@ use crate::Error;
 use crate::num;
 use crate::op::{Arg, Decoder, Encoder};
 use crate::ragged::In;
+use crate::require;
 use crate::team::Team;
 
 /// The divisor of each sequence's own sum.
@@ -81,28 +82,17 @@ crate::launch_args!(Weight { per_row, denominator, scale });
 impl Weight {
     /// Checks that every number is in its domain and that W is a finite `f32` for every length.
     pub fn check(&self) -> Result<(), Error> {
-        let wrong = |argument, expected, got| Err(Error::Value { argument, index: None, expected, got });
-        if !(self.denominator >= 0.0 && self.denominator.is_finite()) {
-            return wrong("aggregation denominator", "a finite number of at least 0", self.denominator);
-        }
-        if !self.scale.is_finite() {
-            return wrong("aggregation scale", "a finite number", self.scale);
-        }
+        require::not_negative("aggregation denominator", self.denominator)?;
+        require::finite("aggregation scale", self.scale)?;
         match self.per_row {
-            PerRow::Length { eps } if !(eps >= 0.0 && eps.is_finite()) => {
-                return wrong("aggregation eps", "a finite number of at least 0", eps);
-            }
-            PerRow::Constant(c) if !(c > 0.0 && c.is_finite()) => {
-                return wrong("aggregation horizon", "a positive finite number", c);
-            }
-            _ => {}
+            PerRow::Length { eps } => require::not_negative("aggregation eps", eps)?,
+            PerRow::Constant(c) => require::positive("aggregation horizon", c)?,
+            PerRow::One | PerRow::AtLeastOne => {}
         }
         // The largest weight is that of the shortest sequence.
         let largest = self.of(1);
-        if largest.is_nan() || largest.abs() > f64::from(f32::MAX) {
-            return wrong("aggregation weight", "a weight in the range of f32", largest);
-        }
-        Ok(())
+        let fits = largest.abs() <= f64::from(f32::MAX);
+        require::scalar("aggregation weight", fits, "a weight in the range of f32", largest)
     }
 
     /// Whether the weight of a sequence depends on its number of live tokens.

@@ -29,6 +29,7 @@ use crate::num::{self, Arith};
 use crate::op::Kernel;
 use crate::ragged::flag;
 use crate::ragged::{In, Mask, Offsets, Out, Stream};
+use crate::require;
 use crate::team::{Element, Lane, Team};
 
 /// Index of each statistic in `row_sums`.
@@ -99,11 +100,7 @@ crate::kernel! {
 
 /// Checks that a bound on log-ratios is positive.
 pub(super) fn check_bound(bound: f32) -> Result<(), Error> {
-    if bound > 0.0 {
-        return Ok(());
-    }
-    let (argument, expected) = ("bound", "a positive number (infinity: no clamp)");
-    Err(Error::Value { argument, index: None, expected, got: f64::from(bound) })
+    require::scalar("bound", bound > 0.0, "a positive number (infinity: no clamp)", bound)
 }
 
 impl RolloutMismatch<'_> {

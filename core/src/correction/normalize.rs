@@ -16,6 +16,7 @@ use crate::Error;
 use crate::num;
 use crate::op::Kernel;
 use crate::ragged::{In, Mask, Offsets, Out};
+use crate::require;
 use crate::team::Team;
 
 /// A mean of at most this leaves the weights unchanged.
@@ -54,8 +55,7 @@ impl NormalizeWeights<'_> {
     fn check_indices(&self) -> Result<(), Error> {
         for (argument, which) in [("numerator", self.numerator), ("denominator", self.denominator)] {
             if which as usize >= self.totals.len() {
-                let (expected, got) = ("an index into `totals`", f64::from(which));
-                return Err(Error::Value { argument, index: None, expected, got });
+                return Err(require::value(argument, None, "an index into `totals`", which));
             }
         }
         Ok(())

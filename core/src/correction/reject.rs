@@ -25,6 +25,7 @@
 use super::{clip, k2_k3};
 use crate::Error;
 use crate::num::{self, Arith, Soft};
+use crate::require;
 
 /// The ratio that a band for `k1` bounds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -286,13 +287,10 @@ impl Rejections {
         let Rejections { token, sum, mean, max, difference } = *self;
         let bands = [token, sum, mean, max].map(|own| [own.k1[0], own.k1[1], own.k2, own.k3]);
         let differences = [difference.token, difference.sum, difference.mean];
-        for &got in bands.iter().flatten().chain(differences.iter().flatten()) {
-            if got.is_nan() {
-                let (argument, expected) = ("rejections", "bounds that are not NaN");
-                return Err(Error::Value { argument, index: None, expected, got: got.into() });
-            }
-        }
-        Ok(())
+        let bounds = bands.as_flattened().iter().chain(differences.as_flattened());
+        bounds.into_iter().try_for_each(|&bound| {
+            require::scalar("rejections", !bound.is_nan(), "bounds that are not NaN", bound)
+        })
     }
 
     /// Whether the sequence is kept.

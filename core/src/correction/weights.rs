@@ -50,6 +50,7 @@ use crate::num::{self, Arith};
 use crate::op::Kernel;
 use crate::ragged::flag;
 use crate::ragged::{In, Mask, Offsets, Out, Stream};
+use crate::require;
 use crate::team::{Element, Lane, Team};
 
 /// The level at which the ratio ρ is taken.
@@ -176,12 +177,13 @@ impl RolloutCorrection<'_> {
         check_bound(self.bound)?;
         self.rejections.check()?;
         let [low, high] = self.band;
-        if low >= 0.0 && low <= high && high > 0.0 {
-            return Ok(());
-        }
-        let got = f64::from(if low >= 0.0 { high } else { low });
-        let expected = "0 <= low <= high, and high above 0";
-        Err(Error::Value { argument: "band", index: None, expected, got })
+        let ordered = low >= 0.0 && low <= high && high > 0.0;
+        require::scalar(
+            "band",
+            ordered,
+            "0 <= low <= high, and high above 0",
+            if low >= 0.0 { high } else { low },
+        )
     }
 }
 

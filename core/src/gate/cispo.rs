@@ -15,9 +15,10 @@
 //! use 1 − `clip_ratio_low` and 1 + `clip_ratio_high`; TRL uses no lower bound (0) and `epsilon_high` as the
 //! upper bound; the paper has no lower bound.
 
-use super::{CLIP_HIGH, CLIP_LOW, Gate, Gated, Sample, check_scalar};
+use super::{CLIP_HIGH, CLIP_LOW, Gate, Gated, Sample};
 use crate::Error;
 use crate::num::Arith;
+use crate::require;
 
 /// The CISPO gate and its clip range.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -49,8 +50,13 @@ impl Gate for Cispo {
     }
 
     fn check(&self) -> Result<(), Error> {
-        check_scalar("cispo.low", self.low, self.low.is_finite(), "a finite number (0 or less = no bound)")?;
+        require::scalar(
+            "cispo.low",
+            self.low.is_finite(),
+            "a finite number (0 or less = no bound)",
+            self.low,
+        )?;
         let ok = self.high > 0.0 && self.high >= self.low && self.high.is_finite();
-        check_scalar("cispo.high", self.high, ok, "a positive finite number of at least cispo.low")
+        require::scalar("cispo.high", ok, "a positive finite number of at least cispo.low", self.high)
     }
 }

@@ -24,9 +24,10 @@
 //! **Variants**: the bound c of the weight is verl's `clip_ratio_c` (3 if not set); the released description
 //! truncates at 20.
 
-use super::{CLIP_DUAL, CLIP_HIGH, CLIP_LOW, Gate, Gated, Sample, check_scalar};
+use super::{CLIP_DUAL, CLIP_HIGH, CLIP_LOW, Gate, Gated, Sample};
 use crate::Error;
 use crate::num::{self, Arith};
+use crate::require;
 
 /// The DPPO gate that bounds the total variation p − q.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -87,10 +88,9 @@ fn gated(Sample { ratio, advantage, logp, .. }: Sample, valid: bool, c: f32) -> 
 }
 
 pub(super) fn check(low: f32, high: f32, c: f32) -> Result<(), Error> {
-    let ok = |bound: f32| bound >= 0.0 && bound.is_finite();
-    check_scalar("clip_ratio_low", low, ok(low), "a finite number of at least 0")?;
-    check_scalar("clip_ratio_high", high, ok(high), "a finite number of at least 0")?;
-    check_scalar("clip_ratio_c", c, c > 0.0, "a positive number (or none)")
+    require::not_negative("clip_ratio_low", low)?;
+    require::not_negative("clip_ratio_high", high)?;
+    require::bound("clip_ratio_c", c)
 }
 
 impl Gate for DppoTv {

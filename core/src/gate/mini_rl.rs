@@ -20,9 +20,10 @@
 //! **Variants**: the paper's bounds are 0.2 and 0.27, its c is 5, its advantage is R − mean, and its
 //! aggregation is seq-mean-token-sum.
 
-use super::{CLIP_DUAL, CLIP_HIGH, CLIP_LOW, Gate, Gated, Sample, check_scalar};
+use super::{CLIP_DUAL, CLIP_HIGH, CLIP_LOW, Gate, Gated, Sample};
 use crate::Error;
 use crate::num::{self, Arith};
+use crate::require;
 
 /// The MiniRL gate: the clip range of its mask and the bound of its weight.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -71,10 +72,8 @@ impl Gate for MiniRl {
     }
 
     fn check(&self) -> Result<(), Error> {
-        let (low, high, c) = (self.clip_ratio_low, self.clip_ratio_high, self.clip_ratio_c);
-        check_scalar("clip_ratio_low", low, (0.0..=1.0).contains(&low), "a number in 0..=1")?;
-        let ok = high >= 0.0 && high.is_finite();
-        check_scalar("clip_ratio_high", high, ok, "a finite number of at least 0")?;
-        check_scalar("clip_ratio_c", c, c > 0.0 && c.is_finite(), "a positive finite number")
+        require::unit("clip_ratio_low", self.clip_ratio_low)?;
+        require::not_negative("clip_ratio_high", self.clip_ratio_high)?;
+        require::positive("clip_ratio_c", self.clip_ratio_c)
     }
 }

@@ -125,16 +125,3 @@ pub trait Gate: Arg + Copy + core::fmt::Debug {
     /// Errors: [`Error::Value`] that names the first parameter outside its domain.
     fn check(&self) -> Result<(), Error>;
 }
-
-/// Turns the outcome of a domain check of a scalar parameter into a result.
-pub(crate) fn check_scalar(
-    argument: &'static str,
-    value: f32,
-    ok: bool,
-    expected: &'static str,
-) -> Result<(), Error> {
-    if ok {
-        return Ok(());
-    }
-    Err(Error::Value { argument, index: None, expected, got: f64::from(value) })
-}

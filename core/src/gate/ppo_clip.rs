@@ -17,9 +17,10 @@
 //! and equals dual clip with c = delta. AReaL's bound sgn(A)·c·A is never active for A > 0, so it is the
 //! same. `clip_ratio_c = ∞` turns dual clip off.
 
-use super::{CLIP_DUAL, CLIP_HIGH, CLIP_LOW, Gate, Gated, Sample, check_scalar};
+use super::{CLIP_DUAL, CLIP_HIGH, CLIP_LOW, Gate, Gated, Sample};
 use crate::Error;
 use crate::num::Arith;
+use crate::require;
 
 /// The PPO gate and its clip range.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -67,13 +68,13 @@ impl Gate for PpoClip {
 
     fn check(&self) -> Result<(), Error> {
         let (low, high, dual) = (self.clip_ratio_low, self.clip_ratio_high, self.clip_ratio_c);
-        check_scalar("clip_ratio_low", low, (0.0..=1.0).contains(&low), "a number in 0..=1")?;
-        check_scalar(
+        require::unit("clip_ratio_low", low)?;
+        require::scalar(
             "clip_ratio_high",
-            high,
             high >= 0.0 && high.is_finite(),
             "a finite number of at least 0",
+            high,
         )?;
-        check_scalar("clip_ratio_c", dual, dual > 1.0, "a number above 1 (or none)")
+        require::scalar("clip_ratio_c", dual > 1.0, "a number above 1 (or none)", dual)
     }
 }

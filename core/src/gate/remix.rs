@@ -18,9 +18,10 @@
 //! **Variants**: the KL-convex term is λ·KL(π ‖ base) + (1 − λ)·KL(π ‖ previous) with λ from
 //! [`kl_convex_lambda`]. Its two KL terms take two launches, whose coefficients add up.
 
-use super::{CLIP_HIGH, CLIP_LOW, Gate, Gated, Sample, check_scalar};
+use super::{CLIP_HIGH, CLIP_LOW, Gate, Gated, Sample};
 use crate::Error;
 use crate::num::{self, Arith};
+use crate::require;
 
 /// The ReMix gate and its clip range.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -84,9 +85,7 @@ impl Gate for Remix {
     }
 
     fn check(&self) -> Result<(), Error> {
-        let ok = |bound: f32| bound >= 0.0 && bound.is_finite();
-        let expected = "a finite number of at least 0";
-        check_scalar("clip_ratio_low", self.clip_ratio_low, ok(self.clip_ratio_low), expected)?;
-        check_scalar("clip_ratio_high", self.clip_ratio_high, ok(self.clip_ratio_high), expected)
+        require::not_negative("clip_ratio_low", self.clip_ratio_low)?;
+        require::not_negative("clip_ratio_high", self.clip_ratio_high)
     }
 }

@@ -17,9 +17,10 @@
 //! **Variants**: verl and TRL use τ_neg at A = 0 (irrelevant here, since the loss is 0) and aggregate by
 //! seq-mean-token-mean; AReaL aggregates by token-mean.
 
-use super::{Gate, Gated, Sample, check_scalar};
+use super::{Gate, Gated, Sample};
 use crate::Error;
 use crate::num::{self, Arith};
+use crate::require;
 
 /// The SAPO gate and its temperatures.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -75,8 +76,7 @@ impl Gate for Sapo {
     }
 
     fn check(&self) -> Result<(), Error> {
-        let ok = |tau: f32| tau > 0.0 && tau.is_finite();
-        check_scalar("tau_pos", self.tau_pos, ok(self.tau_pos), "a positive finite number")?;
-        check_scalar("tau_neg", self.tau_neg, ok(self.tau_neg), "a positive finite number")
+        require::positive("tau_pos", self.tau_pos)?;
+        require::positive("tau_neg", self.tau_neg)
     }
 }

@@ -26,6 +26,7 @@ use super::{CLIP_DUAL, CLIP_HIGH, CLIP_LOW, Gate, Gated, Sample};
 use crate::Error;
 use crate::num::{self, Arith};
 use crate::ragged::flag;
+use crate::require;
 
 /// The divergence that measures how far a token has moved.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -129,6 +130,6 @@ impl Gate for TrustRegion {
     fn check(&self) -> Result<(), Error> {
         check(self.clip_ratio_low, self.clip_ratio_high, self.clip_ratio_c)?;
         let c = self.clip_ratio_c;
-        super::check_scalar("clip_ratio_c", c, c.is_finite(), "a positive finite number")
+        require::scalar("clip_ratio_c", c.is_finite(), "a positive finite number", c)
     }
 }

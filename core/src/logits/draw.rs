@@ -24,6 +24,7 @@ use crate::Error;
 use crate::num;
 use crate::op::Kernel;
 use crate::ragged::{In, Mask, Out, Span, flag};
+use crate::require;
 use crate::select::key::hash;
 use crate::team::{AddF64, Direction, Team};
 
@@ -60,11 +61,8 @@ impl DrawTokens<'_> {
         self.rows.check()?;
         check_temperature("temperature", self.temperature)?;
         check_draws("draws", self.draws, Self::MAX_DRAWS, "1 to 1024")?;
-        let (expected, got) = (self.rows.rows.saturating_mul(self.draws), self.tokens.len());
-        if got != expected {
-            return Err(Error::Length { argument: "tokens", expected, because: "rows times draws", got });
-        }
-        Ok(())
+        let draws = self.rows.rows.saturating_mul(self.draws);
+        require::length("tokens", draws, "rows times draws", self.tokens.len())
     }
 }
 
@@ -75,10 +73,7 @@ pub(super) fn check_draws(
     most: usize,
     expected: &'static str,
 ) -> Result<(), Error> {
-    if draws == 0 || draws > most {
-        return Err(Error::Value { argument, index: None, expected, got: draws as f64 });
-    }
-    Ok(())
+    require::scalar(argument, (1..=most).contains(&draws), expected, draws as f64)
 }
 
 /// 2^s: V pieces of at most 2^s sum to less than 2⁵³.

@@ -33,6 +33,7 @@ use crate::Error;
 use crate::num::{self, Arith};
 use crate::op::Kernel;
 use crate::ragged::{In, Mask, Out, Stream, flag};
+use crate::require;
 use crate::team::{Element, Lane, Team};
 
 /// The direction of the divergence: the side that it is averaged over.
@@ -81,15 +82,8 @@ impl LogitsKl<'_> {
     /// [`Error::Value`] if `temperature` is outside 1e-6 to 1e6.
     pub fn check(&self) -> Result<(), Error> {
         self.rows.check()?;
-        let (expected, got) = (self.rows.logits.len(), self.reference.len());
-        if got != expected {
-            return Err(Error::Length {
-                argument: "reference",
-                expected,
-                because: "the length of `logits`",
-                got,
-            });
-        }
+        let logits = self.rows.logits.len();
+        require::length("reference", logits, "the length of `logits`", self.reference.len())?;
         check_temperature("temperature", self.temperature)
     }
 }

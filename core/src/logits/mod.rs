@@ -42,6 +42,7 @@ use crate::Error;
 use crate::num::{self, Arith, Storage};
 use crate::op::Partition;
 use crate::ragged::{In, Mask, Span, Stream};
+use crate::require;
 use crate::team::{Element, Lane, Team};
 
 /// A row-major matrix of logits, of which some rows take part.
@@ -76,15 +77,9 @@ impl<S: Storage> LogitRows<'_, S> {
     /// Errors: [`Error::Value`] if `vocab` is outside 1 to [`MAX_VOCAB`](LogitRows::MAX_VOCAB);
     /// [`Error::Length`] unless there are rows · vocab logits.
     pub fn check(&self) -> Result<(), Error> {
-        if self.vocab == 0 || self.vocab > LogitRows::MAX_VOCAB {
-            let (argument, expected) = ("vocab", "1 to 16777216");
-            return Err(Error::Value { argument, index: None, expected, got: self.vocab as f64 });
-        }
-        let (expected, got) = (self.rows.saturating_mul(self.vocab), self.logits.len());
-        if got != expected {
-            return Err(Error::Length { argument: "logits", expected, because: "rows times vocab", got });
-        }
-        Ok(())
+        let vocab = self.vocab;
+        require::scalar("vocab", (1..=LogitRows::MAX_VOCAB).contains(&vocab), "1 to 16777216", vocab as f64)?;
+        require::length("logits", self.rows.saturating_mul(vocab), "rows times vocab", self.logits.len())
     }
 
     /// The elements of row `row`. A batch can have more than 2³² logits, so on a 64-bit machine the product
@@ -224,15 +219,12 @@ fn ln_total<A: Arith>(total: f64) -> f32 {
 fn check_temperature(argument: &'static str, temperature: f32) -> Result<(), Error> {
     // Multiplying by 1/T must not make all differences of logits 0 or −∞.
     let ok = (1e-6..=1e6).contains(&temperature);
-    crate::gate::check_scalar(argument, temperature, ok, "a number in 1e-6..=1e6")
+    require::scalar(argument, ok, "a number in 1e-6..=1e6", temperature)
 }
 
 /// Checks that the shard is inside the largest vocabulary.
 fn check_shard<S: Storage>(rows: &LogitRows<'_, S>, vocab_start: u32) -> Result<(), Error> {
     rows.check()?;
-    if vocab_start as usize + rows.vocab > LogitRows::MAX_VOCAB {
-        let (argument, expected) = ("vocab_start", "at most 16777216 minus the entries of the shard");
-        return Err(Error::Value { argument, index: None, expected, got: vocab_start.into() });
-    }
-    Ok(())
+    let fits = vocab_start as usize + rows.vocab <= LogitRows::MAX_VOCAB;
+    require::scalar("vocab_start", fits, "at most 16777216 minus the entries of the shard", vocab_start)
 }

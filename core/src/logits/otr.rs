@@ -27,10 +27,10 @@
 
 use super::{LogitRows, Scale, check_temperature, inverse, ln_total, weight};
 use crate::Error;
-use crate::gate::check_scalar;
 use crate::num::{self, Arith};
 use crate::op::Kernel;
 use crate::ragged::{In, Mask, Out, Span, Stream, flag};
+use crate::require;
 use crate::team::{Element, Lane, Team};
 
 crate::kernel! {
@@ -64,9 +64,14 @@ impl OtrExact<'_> {
     pub fn check(&self) -> Result<(), Error> {
         self.rows.check()?;
         check_temperature("kappa", self.kappa)?;
-        let (beta, expected) = (self.beta, "a finite number of at most 1, the label's reward");
-        check_scalar("beta", beta, beta.is_finite() && beta <= 1.0, expected)
+        check_beta(self.beta)
     }
+}
+
+/// Checks the reward of the other tokens.
+pub(super) fn check_beta(beta: f32) -> Result<(), Error> {
+    let expected = "a finite number of at most 1, the label's reward";
+    require::scalar("beta", beta.is_finite() && beta <= 1.0, expected, beta)
 }
 
 /// The sums Z, Z' and Σ e'·y.

@@ -27,12 +27,13 @@
 //! others], with 1 − π computed as (Z − e)/Z, so that nothing cancels near a certain token.
 
 use super::draw::check_draws;
+use super::otr::check_beta;
 use super::{LogitRows, Scale, ln_total, weight};
 use crate::Error;
-use crate::gate::check_scalar;
 use crate::num::{self, Arith};
 use crate::op::Kernel;
 use crate::ragged::{In, Mask, Out, Span, Stream, flag};
+use crate::require;
 use crate::team::{Element, Lane, Team};
 
 crate::kernel! {
@@ -72,12 +73,9 @@ impl OtrSampled<'_> {
     pub fn check(&self) -> Result<(), Error> {
         self.rows.check()?;
         check_draws("draws", self.draws, Self::MAX_DRAWS, "1 to 1048576")?;
-        let (expected, got) = (self.rows.rows.saturating_mul(self.draws), self.candidates.len());
-        if got != expected {
-            return Err(Error::Length { argument: "candidates", expected, because: "rows times draws", got });
-        }
-        let (beta, expected) = (self.beta, "a finite number of at most 1, the label's reward");
-        check_scalar("beta", beta, beta.is_finite() && beta <= 1.0, expected)
+        let draws = self.rows.rows.saturating_mul(self.draws);
+        require::length("candidates", draws, "rows times draws", self.candidates.len())?;
+        check_beta(self.beta)
     }
 }
 

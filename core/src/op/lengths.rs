@@ -2,6 +2,7 @@
 
 use crate::Error;
 use crate::ragged::{In, Mask, Out};
+use crate::require;
 
 /// An argument that has a length.
 pub trait Length {
@@ -73,7 +74,7 @@ pub fn check_indices(
     for index in span.start..span.end {
         let got = indices.at(index) as usize;
         if got < range.start || got >= range.end {
-            return Err(Error::Value { argument, index: Some(index), expected, got: got as f64 });
+            return Err(require::value(argument, Some(index), expected, got as f64));
         }
     }
     Ok(())

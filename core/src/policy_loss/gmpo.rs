@@ -43,11 +43,11 @@
 use super::{MetricsOut, sum};
 use crate::Error;
 use crate::aggregate::weight;
-use crate::gate::check_scalar;
 use crate::num::{self, Arith};
 use crate::op::Kernel;
 use crate::ragged::{In, Mask, Offsets, Out, Stream, flag};
 use crate::ratio::Guard;
+use crate::require;
 use crate::team::{Element, Lane, Team};
 
 /// Added to a length and to a weight before its logarithm, as verl does.
@@ -134,15 +134,7 @@ impl PolicyLossGmpo<'_> {
         if let Some(partials) = self.denominator_from {
             return weight::check_partials("denominator", partials);
         }
-        if self.denominator >= 0.0 && self.denominator.is_finite() {
-            return Ok(());
-        }
-        Err(Error::Value {
-            argument: "denominator",
-            index: None,
-            expected: "a finite number of at least 0",
-            got: self.denominator,
-        })
+        require::not_negative("denominator", self.denominator)
     }
 
     #[inline(always)]
@@ -243,9 +235,8 @@ impl PolicyLossGmpo<'_> {
 ///
 /// Errors: [`Error::Value`] if either is negative or not finite.
 pub fn check_bounds(low: f32, high: f32) -> Result<(), Error> {
-    let ok = |bound: f32| bound >= 0.0 && bound.is_finite();
-    check_scalar("clip_log_low", low, ok(low), "a finite number of at least 0")?;
-    check_scalar("clip_log_high", high, ok(high), "a finite number of at least 0")
+    require::not_negative("clip_log_low", low)?;
+    require::not_negative("clip_log_high", high)
 }
 
 /// Converts a clip range of the ratio to bounds of its logarithm: −ln(1 − low) and ln(1 + high).

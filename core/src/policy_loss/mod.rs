@@ -30,12 +30,13 @@ pub use sequence_weight::{SequenceRule, SequenceWeight};
 
 use crate::Error;
 use crate::aggregate::{Weight, WeightFrom};
-use crate::gate::{Gate, Sample, check_scalar};
+use crate::gate::{Gate, Sample};
 use crate::kl::{Kl, KlFormula};
 use crate::num;
 use crate::op::Kernel;
 use crate::ragged::{In, Mask, Offsets, Out, Span, Stream, flag, sink};
 use crate::ratio::{Guard, RatioGranularity};
+use crate::require;
 use crate::team::{Element, Team};
 use token::{LogRatio, Sequence, Token, Uniform};
 use variants::{NARROW_LOSS, SECOND};
@@ -311,7 +312,7 @@ impl<G: Gate> PolicyLoss<'_, G> {
                     "the fused loss clamps only k3: to clamp k1, abs or k2, use the op kl or kl_importance";
                 return Err(Error::Combination { argument: "kl", expected });
             }
-            check_scalar("kl.coef", term.coef, term.coef.is_finite(), "a finite number")?;
+            require::finite("kl.coef", term.coef)?;
         }
         if self.level == RatioGranularity::Given
             && (G::READS_OLD || (G::SECOND && self.logp_second.is_none()))

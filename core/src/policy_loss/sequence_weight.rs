@@ -25,10 +25,10 @@
 //! again.
 
 use crate::Error;
-use crate::gate::check_scalar;
 use crate::num::{self, Arith};
 use crate::op::{Arg, Decoder, Encoder, Kernel};
 use crate::ragged::{In, Mask, Offsets, Out, Stream, flag};
+use crate::require;
 use crate::team::{Element, Lane, Team};
 
 /// The rule for the weight of a sequence's tokens; the formulas are in the [module](self).
@@ -65,25 +65,13 @@ impl SequenceRule {
     pub fn check(&self) -> Result<(), Error> {
         match *self {
             SequenceRule::Vespo { k_pos, lambda_pos, k_neg, lambda_neg } => {
-                for (name, value) in [
-                    ("k_pos", k_pos),
-                    ("lambda_pos", lambda_pos),
-                    ("k_neg", k_neg),
-                    ("lambda_neg", lambda_neg),
-                ] {
-                    check_scalar(
-                        name,
-                        value,
-                        value >= 0.0 && value.is_finite(),
-                        "a finite number of at least 0",
-                    )?;
-                }
-                Ok(())
+                require::not_negative("k_pos", k_pos)?;
+                require::not_negative("lambda_pos", lambda_pos)?;
+                require::not_negative("k_neg", k_neg)?;
+                require::not_negative("lambda_neg", lambda_neg)
             }
             SequenceRule::Topr => Ok(()),
-            SequenceRule::OffPolicyMask { delta } => {
-                check_scalar("delta", delta, delta.is_finite(), "a finite number")
-            }
+            SequenceRule::OffPolicyMask { delta } => require::finite("delta", delta),
         }
     }
 }

@@ -2,6 +2,7 @@
 
 use crate::Error;
 use crate::num::{Arith, Soft};
+use crate::require;
 
 /// Guard of a log-ratio d = logp − logp_old.
 ///
@@ -79,14 +80,6 @@ impl Guard {
     ///
     /// Errors: [`Error::Value`] unless it is positive.
     pub fn check(self) -> Result<(), Error> {
-        if self.bound > 0.0 {
-            return Ok(());
-        }
-        Err(Error::Value {
-            argument: "guard",
-            index: None,
-            expected: "a positive bound",
-            got: f64::from(self.bound),
-        })
+        require::scalar("guard", self.bound > 0.0, "a positive bound", self.bound)
     }
 }

@@ -20,8 +20,8 @@
 //! differentiated. The guard is applied.
 
 use crate::Error;
-use crate::gate::check_scalar;
 use crate::op::{Arg, Decoder, Encoder};
+use crate::require;
 
 /// The level at which an importance ratio is taken.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -47,9 +47,7 @@ impl RatioGranularity {
     pub fn check(self) -> Result<(), Error> {
         match self {
             RatioGranularity::Token | RatioGranularity::Given => Ok(()),
-            RatioGranularity::Sequence { log_max } => {
-                check_scalar("ratio.log_max", log_max, log_max > 0.0, "a positive number (or none)")
-            }
+            RatioGranularity::Sequence { log_max } => require::bound("ratio.log_max", log_max),
         }
     }
 }

@@ -19,6 +19,7 @@
 use crate::Error;
 use crate::op::Kernel;
 use crate::ragged::{In, Mask, Offsets, Out};
+use crate::require;
 use crate::team::Team;
 
 /// Exclusive upper bound of versions, 2²⁴.
@@ -54,16 +55,9 @@ impl Staleness<'_> {
     ///
     /// Errors: [`Error::Value`] unless `current` is in `0..VERSIONS`, or if `max_staleness` is negative.
     pub fn check(&self) -> Result<(), Error> {
-        let value = |argument, expected, got: i32| {
-            Err(Error::Value { argument, index: None, expected, got: got.into() })
-        };
-        if !(0..VERSIONS).contains(&self.current) {
-            return value("current", "a version: 0 to 2^24 - 1", self.current);
-        }
-        if self.max_staleness < 0 {
-            return value("max_staleness", "at least 0", self.max_staleness);
-        }
-        Ok(())
+        let (current, max) = (self.current, self.max_staleness);
+        require::scalar("current", (0..VERSIONS).contains(&current), "a version: 0 to 2^24 - 1", current)?;
+        require::scalar("max_staleness", max >= 0, "at least 0", max)
     }
 }
 

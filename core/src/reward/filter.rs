@@ -29,6 +29,7 @@ use crate::advantage::members::Members;
 use crate::num::{self, Arith};
 use crate::op::{Arg, Decoder, Encoder, Kernel};
 use crate::ragged::{In, Mask, Offsets, Out};
+use crate::require;
 use crate::team::Team;
 
 /// The condition for a group or sequence to remain; see the [module](self).
@@ -97,13 +98,10 @@ impl Criterion {
             Criterion::AtMost { .. } => ("limit", f64::NEG_INFINITY),
             Criterion::Varied | Criterion::Nonzero => return Ok(()),
         };
-        for got in self.numbers().1 {
-            if !(got >= least && got.is_finite()) {
-                let expected = if least == 0.0 { "a finite number of at least 0" } else { "a finite number" };
-                return Err(Error::Value { argument, index: None, expected, got });
-            }
-        }
-        Ok(())
+        self.numbers().1.into_iter().try_for_each(|got| match least == 0.0 {
+            true => require::not_negative(argument, got),
+            false => require::finite(argument, got),
+        })
     }
 }
 

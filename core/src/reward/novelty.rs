@@ -29,6 +29,7 @@ use crate::Error;
 use crate::num;
 use crate::op::Kernel;
 use crate::ragged::{In, Mask, Offsets, Out, Span};
+use crate::require;
 use crate::team::Team;
 
 /// Class of an answer other than the majority's.
@@ -73,12 +74,11 @@ crate::kernel! {
 
 impl NoveltyBands<'_> {
     fn check_indices(&self) -> Result<(), Error> {
+        let expected = "a start followed by the n² similarities of its group";
         for group in 0..self.cu_groups.rows() {
             let (n, first) = (self.cu_groups.span(group).len() as u64, self.pair_start.at(group));
             if first.saturating_add(n.saturating_mul(n)) > self.similarity.len() as u64 {
-                let (argument, expected) =
-                    ("pair_start", "a start followed by the n² similarities of its group");
-                return Err(Error::Value { argument, index: Some(group), expected, got: first as f64 });
+                return Err(require::value("pair_start", Some(group), expected, first as f64));
             }
         }
         Ok(())
@@ -86,22 +86,11 @@ impl NoveltyBands<'_> {
 
     /// Checks that `mean_weight` is from 0 to 1 and the other scalars are finite.
     pub fn check(&self) -> Result<(), Error> {
-        if !(0.0..=1.0).contains(&self.mean_weight) {
-            let (argument, expected) = ("mean_weight", "0 to 1");
-            return Err(Error::Value { argument, index: None, expected, got: self.mean_weight });
-        }
-        let numbers = [
-            ("majority", self.majority),
-            ("minority", self.minority),
-            ("width", self.width),
-            ("invalid", self.invalid),
-        ];
-        for (argument, got) in numbers {
-            if !got.is_finite() {
-                return Err(Error::Value { argument, index: None, expected: "a finite number", got });
-            }
-        }
-        Ok(())
+        require::unit("mean_weight", self.mean_weight)?;
+        require::finite("majority", self.majority)?;
+        require::finite("minority", self.minority)?;
+        require::finite("width", self.width)?;
+        require::finite("invalid", self.invalid)
     }
 }
 

@@ -32,6 +32,7 @@ use crate::advantage::members::Members;
 use crate::num;
 use crate::op::{Arg, Decoder, Encoder, Kernel};
 use crate::ragged::{In, Mask, Offsets, Out};
+use crate::require;
 use crate::team::Team;
 
 /// A shaping function; see the [module](self).
@@ -80,31 +81,18 @@ impl Shaping {
     /// Errors: a number that is not finite; a `buffer` outside 1 to `max_length`; a negative `factor`; a
     /// `limit` of 0.
     pub fn check(self) -> Result<(), Error> {
-        let finite = |argument, got: f64| match got.is_finite() {
-            true => Ok(()),
-            false => Err(Error::Value { argument, index: None, expected: "a finite number", got }),
-        };
         match self {
             Shaping::Overlong { max_length, buffer, factor, .. } => {
-                if buffer == 0 || buffer > max_length {
-                    let (argument, expected, got) = ("buffer", "1 to max_length", f64::from(buffer));
-                    return Err(Error::Value { argument, index: None, expected, got });
-                }
-                if factor < 0.0 {
-                    let (argument, expected) = ("factor", "a finite number of at least 0");
-                    return Err(Error::Value { argument, index: None, expected, got: factor });
-                }
-                finite("factor", factor)
+                require::scalar("buffer", (1..=max_length).contains(&buffer), "1 to max_length", buffer)?;
+                require::not_negative("factor", factor)
             }
             Shaping::Signs { correct, wrong } => {
-                finite("correct", correct)?;
-                finite("wrong", wrong)
+                require::finite("correct", correct)?;
+                require::finite("wrong", wrong)
             }
-            Shaping::Flawed { lambda } => finite("lambda", lambda),
-            Shaping::Brevity { limit: 0 } => {
-                Err(Error::Value { argument: "limit", index: None, expected: "at least 1", got: 0.0 })
-            }
-            Shaping::Brevity { .. } | Shaping::Preferred => Ok(()),
+            Shaping::Flawed { lambda } => require::finite("lambda", lambda),
+            Shaping::Brevity { limit } => require::scalar("limit", limit > 0, "at least 1", limit),
+            Shaping::Preferred => Ok(()),
         }
     }
 }
@@ -177,10 +165,7 @@ impl ShapeRewards<'_> {
     /// the right lengths.
     pub fn check(&self) -> Result<(), Error> {
         self.shaping.check()?;
-        if !self.threshold.is_finite() {
-            let (argument, expected, got) = ("threshold", "a finite number", self.threshold.into());
-            return Err(Error::Value { argument, index: None, expected, got });
-        }
+        require::finite("threshold", self.threshold)?;
         let (sequences, groups) = (self.rewards.len(), self.cu_groups.rows());
         let preferred = self.shaping == Shaping::Preferred;
         let arrays = [

@@ -36,6 +36,7 @@ use crate::advantage::members::Members;
 use crate::num::{self, Arith};
 use crate::op::Kernel;
 use crate::ragged::{In, Mask, Offsets, Out, Span};
+use crate::require;
 use crate::team::Team;
 
 crate::kernel! {
@@ -68,21 +69,10 @@ crate::kernel! {
 impl VarianceIncrease<'_> {
     /// Checks that the scalar parameters are in their domain and that `logp` has one entry per sequence.
     pub fn check(&self) -> Result<(), Error> {
-        if !(self.margin >= 0.0 && self.margin.is_finite()) {
-            let (argument, expected) = ("margin", "a finite number of at least 0");
-            return Err(Error::Value { argument, index: None, expected, got: self.margin });
-        }
-        if self.low.is_nan() || self.high.is_nan() || self.low >= self.high {
-            let (argument, expected) = ("low", "a number below `high`");
-            return Err(Error::Value { argument, index: None, expected, got: self.low });
-        }
-        match self.logp.map(In::len) {
-            Some(got) if got != self.rewards.len() => {
-                let (argument, expected, because) = ("logp", self.rewards.len(), "one per sequence");
-                Err(Error::Length { argument, expected, because, got })
-            }
-            _ => Ok(()),
-        }
+        require::not_negative("margin", self.margin)?;
+        require::scalar("low", self.low < self.high, "a number below `high`", self.low)?;
+        let (sequences, logp) = (self.rewards.len(), self.logp.map(In::len));
+        require::length("logp", sequences, "one per sequence", logp.unwrap_or(sequences))
     }
 }
 

@@ -28,6 +28,7 @@ use crate::logits::weight;
 use crate::num::{self, Arith};
 use crate::op::Kernel;
 use crate::ragged::{In, Mask, Out, Span, Stream, flag};
+use crate::require;
 use crate::team::{Element, Lane, Team};
 
 crate::kernel! {
@@ -61,13 +62,7 @@ impl BalanceLoss<'_> {
     pub fn check(&self) -> Result<(), Error> {
         Router::new(RouterKind::SoftmaxAll, self.experts, 1).check_scores(self.scores, self.rows)?;
         Router::length("load", self.load.len(), 1, self.experts)?;
-        match self.weight.is_finite() {
-            true => Ok(()),
-            false => {
-                let (argument, expected) = ("weight", "a finite number");
-                Err(Error::Value { argument, index: None, expected, got: self.weight })
-            }
-        }
+        require::finite("weight", self.weight)
     }
 }
 

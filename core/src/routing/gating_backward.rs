@@ -29,6 +29,7 @@ use crate::logits::weight;
 use crate::num::{self, Arith};
 use crate::op::Kernel;
 use crate::ragged::{In, Mask, Out, Span, Stream, flag};
+use crate::require;
 use crate::team::{Element, Lane, Team, Terms};
 use core::ops::Range;
 
@@ -71,16 +72,8 @@ impl GatingBackward<'_> {
         let k = self.router.top_k;
         Router::length("gates", self.gates.len(), self.rows, k)?;
         Router::length("gate gradients", self.coef.len(), self.rows, k)?;
-        let (expected, got) = (self.rows, if self.chosen.top_k() == k { self.chosen.rows() } else { 0 });
-        if expected != got {
-            return Err(Error::Length {
-                argument: "chosen",
-                expected,
-                because: "rows of top_k experts",
-                got,
-            });
-        }
-        Ok(())
+        let records = if self.chosen.top_k() == k { self.chosen.rows() } else { 0 };
+        require::length("chosen", self.rows, "rows of top_k experts", records)
     }
 }
 

@@ -23,6 +23,7 @@ use crate::logits::weight;
 use crate::num::{self, Arith};
 use crate::op::Kernel;
 use crate::ragged::{Cells, In, Mask, Out, Span, Stream, flag, sink};
+use crate::require;
 use crate::team::{Element, Key, Lane, Team};
 use core::ops::Range;
 
@@ -142,22 +143,10 @@ impl GatingForward<'_> {
             }
             None => {}
         }
-        if let Some(replay) = self.replay {
-            if replay.trace.top_k() != router.top_k {
-                let (argument, expected) = ("trace", "as many entries per record as the router's top_k");
-                return Err(Error::Value {
-                    argument,
-                    index: None,
-                    expected,
-                    got: replay.trace.top_k() as f64,
-                });
-            }
-            let (expected, got) = (self.rows, replay.trace.rows());
-            if expected != got {
-                return Err(Error::Length { argument: "trace", expected, because: "rows of scores", got });
-            }
-        }
-        Ok(())
+        let Some(replay) = self.replay else { return Ok(()) };
+        let (k, expected) = (replay.trace.top_k(), "as many entries per record as the router's top_k");
+        require::scalar("trace", k == router.top_k, expected, k as f64)?;
+        require::length("trace", self.rows, "rows of scores", replay.trace.rows())
     }
 }
 

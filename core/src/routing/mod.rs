@@ -43,6 +43,7 @@ pub use trace::{Place, Trace, TraceFault, filler};
 
 use crate::Error;
 use crate::ragged::{In, Span};
+use crate::require;
 use crate::team::MAX_LARGEST;
 
 /// ⌊a / b⌋ for a below 2⁵³, and b and the quotient below 2³². AMD has no integer division: LLVM would emit
@@ -144,39 +145,23 @@ impl Router {
     ///
     /// Errors: the parameter that is not, with the expected range.
     pub fn check(&self) -> Result<(), Error> {
-        let size = |argument, value: usize, ok, expected| match ok {
-            true => Ok(()),
-            false => Err(Error::Value { argument, index: None, expected, got: value as f64 }),
+        let size = |argument, value: usize, holds, expected| {
+            require::scalar(argument, holds, expected, value as f64)
         };
-        size("experts", self.experts, (1..=MAX_LARGEST).contains(&self.experts), "1 to 512")?;
-        let most = if self.experts < MAX_TOP_K { self.experts } else { MAX_TOP_K };
-        size(
-            "top_k",
-            self.top_k,
-            (1..=most).contains(&self.top_k),
-            "1 to 32 and at most the number of experts",
-        )?;
-        crate::gate::check_scalar(
-            "scale",
-            self.scale,
-            self.scale > 0.0 && self.scale.is_finite(),
-            "a number above 0",
-        )?;
-        let whole = (1..=MAX_GROUPS).contains(&self.groups) && self.experts.is_multiple_of(self.groups);
-        size("groups", self.groups, whole, "1 to 32, a divisor of the number of experts")?;
-        let enough = self.top_groups <= self.groups && self.top_groups * self.per_group() >= self.top_k;
-        size(
-            "top_groups",
-            self.top_groups,
-            enough,
-            "at most the number of groups, and enough for top_k experts",
-        )
+        let Router { experts, top_k, groups, top_groups, .. } = *self;
+        size("experts", experts, (1..=MAX_LARGEST).contains(&experts), "1 to 512")?;
+        let most = if experts < MAX_TOP_K { experts } else { MAX_TOP_K };
+        size("top_k", top_k, (1..=most).contains(&top_k), "1 to 32 and at most the number of experts")?;
+        require::positive("scale", self.scale)?;
+        let whole = (1..=MAX_GROUPS).contains(&groups) && experts.is_multiple_of(groups);
+        size("groups", groups, whole, "1 to 32, a divisor of the number of experts")?;
+        let enough = top_groups <= groups && top_groups * self.per_group() >= top_k;
+        size("top_groups", top_groups, enough, "at most the number of groups, and enough for top_k experts")
     }
 
     /// Checks that `got` is `per_row` values for each of `rows` rows.
     fn length(argument: &'static str, got: usize, rows: usize, per_row: usize) -> Result<(), Error> {
-        let (expected, because) = (rows.saturating_mul(per_row), "rows times entries per row");
-        if got == expected { Ok(()) } else { Err(Error::Length { argument, expected, because, got }) }
+        require::length(argument, rows.saturating_mul(per_row), "rows times entries per row", got)
     }
 
     /// Checks that a trace has `rows` records of `top_k` experts.

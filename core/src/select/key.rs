@@ -17,6 +17,7 @@ use crate::gate::{Gate, PpoClip, Sample};
 use crate::num::{self, Arith};
 use crate::op::{Arg, Decoder, Encoder, Kernel};
 use crate::ragged::{In, Mask, Offsets, Out, Stream};
+use crate::require;
 use crate::team::{Number, Team};
 
 /// The order of selection.
@@ -108,14 +109,8 @@ impl SelectionKey<'_> {
     /// their domain.
     pub fn check(&self) -> Result<(), Error> {
         let [low, high] = self.band;
-        let value =
-            |argument, got: f32, expected| Error::Value { argument, index: None, expected, got: got.into() };
-        if low.is_nan() {
-            return Err(value("band.low", low, "a number"));
-        }
-        if high.is_nan() || high <= low {
-            return Err(value("band.high", high, "a number above band.low"));
-        }
+        require::scalar("band.low", !low.is_nan(), "a number", low)?;
+        require::scalar("band.high", high > low, "a number above band.low", high)?;
         self.unclipped.map_or(Ok(()), |test| test.clip.check())
     }
 }

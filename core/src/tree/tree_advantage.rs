@@ -30,6 +30,7 @@ use crate::Error;
 use crate::num;
 use crate::op::{Kernel, check_total};
 use crate::ragged::{In, Mask, Offsets, Out, Span};
+use crate::require;
 use crate::team::Team;
 
 crate::kernel! {
@@ -73,9 +74,7 @@ impl TreeAdvantage<'_> {
         check_total("cu_groups", self.cu_groups.sizes().0, sequences, "sequences")?;
         for s in 0..sequences {
             let (leaf, parent) = (self.leaf.at(s), self.parent.at(s));
-            let wrong = |argument, expected, got: u32| {
-                Err(Error::Value { argument, index: Some(s), expected, got: f64::from(got) })
-            };
+            let wrong = |argument, expected, got: u32| Err(require::value(argument, Some(s), expected, got));
             if leaf != NONE && leaf as usize >= sequences {
                 return wrong("leaf", "a position below the number of sequences, or NONE", leaf);
             }

@@ -7,6 +7,7 @@ use lockstep_core::Error as Argument;
 use lockstep_core::advantage::{Baseline, GroupAdvantage, Scale, Singleton, grpo::status};
 use lockstep_core::aggregate::moments::MOMENTS;
 use lockstep_core::ragged::{In, Mask, Out, Span};
+use lockstep_core::require;
 
 /// Parameters of [`group_advantage`]. The formula is in [`lockstep_core::advantage::grpo`]; the choices that
 /// each algorithm makes are listed in [`lockstep_core::advantage::baseline`].
@@ -188,7 +189,7 @@ pub fn group_advantage_into(
             let index = (span.start..span.end).find(infinite);
             let got = index.map_or(f64::INFINITY, |i| rewards[i].into());
             let expected = "a finite reward, or NaN for a sequence without one";
-            return Err(Argument::Value { argument: "rewards", index, expected, got }.into());
+            return Err(require::value("rewards", index, expected, got).into());
         }
         if bits & status::BAD_BASELINE != 0 {
             return Err(bad_baseline(params, span, group, |i| counted(i) && !rewards[i].is_nan()).into());

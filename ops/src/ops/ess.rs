@@ -3,10 +3,10 @@
 use super::aggregate::fold_rows;
 use super::locate::{self, Checked, Domain};
 use crate::{Batch, Device, Error};
-use lockstep_core::Error as Argument;
 use lockstep_core::num::Soft;
 use lockstep_core::ragged::{In, Mask, Offsets, Out};
 use lockstep_core::ratio::ess::{EPS, EffectiveSampleSize, LrRule, ess, lr_scale};
+use lockstep_core::require;
 
 /// Effective sample sizes of rows of weights and of the whole batch.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -25,10 +25,7 @@ impl SampleSizes {
     ///
     /// Errors: a `rho_base` that is not positive and finite.
     pub fn lr_scale(&self, rho_base: f64, rule: LrRule) -> Result<f64, Error> {
-        if !(rho_base > 0.0 && rho_base.is_finite()) {
-            let (argument, expected) = ("rho_base", "a positive finite number");
-            return Err(Argument::Value { argument, index: None, expected, got: rho_base }.into());
-        }
+        require::positive("rho_base", rho_base)?;
         Ok(lr_scale::<Soft>(self.batch, self.count as f64, rho_base, rule))
     }
 }

@@ -13,6 +13,7 @@ use lockstep_core::aggregate::exact::{ExactMoments, ExactSum, SUM_BYTES};
 use lockstep_core::aggregate::exact_sum::{self, ExactDigits, Summand};
 use lockstep_core::policy_loss::sum;
 use lockstep_core::ragged::{In, Mask, Out};
+use lockstep_core::require;
 
 /// Computes the exact sum of `values` on the device, and their number; formula:
 /// [`lockstep_core::aggregate::exact_sum`]. Values may be NaN or infinite; the sum then is too. On a CPU
@@ -98,8 +99,7 @@ fn moments(
     for (index, &x) in values.iter().enumerate() {
         let times = times(index);
         if times > 0 && !good(x) {
-            let (argument, got) = ("values", f64::from(x));
-            return Err(Argument::Value { argument, index: Some(index), expected, got }.into());
+            return Err(require::value("values", Some(index), expected, x).into());
         }
         moments.add_times(x, times);
     }
@@ -231,7 +231,7 @@ impl PolicyTotals {
             return Err(Argument::Length { argument: NAME, expected, because, got }.into());
         }
         let wrong = |index: usize, expected: &'static str, got: f64| -> Result<PolicyTotals, Error> {
-            Err(Argument::Value { argument: NAME, index: Some(index), expected, got }.into())
+            Err(require::value(NAME, Some(index), expected, got).into())
         };
         if let Some(index) = (0..4).find(|i| bytes[*i] != MAGIC[*i]) {
             return wrong(index, "the magic number LXPT", bytes[index].into());

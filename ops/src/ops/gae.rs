@@ -2,9 +2,9 @@
 
 use super::locate::{self, Checked, Domain};
 use crate::{Batch, Device, Error};
-use lockstep_core::Error as Argument;
 use lockstep_core::advantage::Gae;
 use lockstep_core::ragged::{In, Mask, Out};
+use lockstep_core::require;
 
 /// How the sequences of a batch end, and the critic's value after their last token.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -190,21 +190,19 @@ impl<'a> Ends<'a> {
         batch.check_sequences("truncated", truncated.len())?;
         batch.check_sequences("bootstrap", bootstrap.len())?;
         for index in 0..batch.sequences() {
-            let expected = match (terminated[index] != 0, truncated[index] != 0) {
-                (true, true) => "0, because the sequence is terminated",
-                (false, false) => "1, because the sequence is not terminated",
+            let (argument, expected, got) = match (terminated[index] != 0, truncated[index] != 0) {
+                (true, true) => {
+                    ("truncated", "0, because the sequence is terminated", truncated[index].into())
+                }
+                (false, false) => {
+                    ("truncated", "1, because the sequence is not terminated", truncated[index].into())
+                }
                 (false, true) if !bootstrap[index].is_finite() => {
-                    let (argument, expected, got) = (
-                        "bootstrap",
-                        "a finite number, because the sequence is truncated",
-                        bootstrap[index].into(),
-                    );
-                    return Err(Argument::Value { argument, index: Some(index), expected, got }.into());
+                    ("bootstrap", "a finite number, because the sequence is truncated", bootstrap[index])
                 }
                 _ => continue,
             };
-            let got = truncated[index].into();
-            return Err(Argument::Value { argument: "truncated", index: Some(index), expected, got }.into());
+            return Err(require::value(argument, Some(index), expected, got).into());
         }
         Ok((Some(truncated), Some(bootstrap)))
     }

@@ -4,6 +4,7 @@
 use super::locate;
 use crate::{Batch, Device, Error};
 use lockstep_core::Error as Argument;
+use lockstep_core::require;
 use lockstep_schedule::filtration::{Filtration, filtrate};
 use lockstep_schedule::robust_baseline::{Robust, baseline};
 use lockstep_schedule::sample_weights::SampleWeights;
@@ -161,8 +162,8 @@ fn moved(error: Argument, first: usize) -> Argument {
 #[doc(alias = "advantage clip")]
 pub fn limit(values: &mut [f32], [low, high]: [f32; 2]) -> Result<(), Error> {
     if low.is_nan() || high.is_nan() || low > high {
-        let (argument, expected) = ("limit", "a lower bound that is at most the upper bound");
-        return Err(Argument::Value { argument, index: None, expected, got: low.into() }.into());
+        let expected = "a lower bound that is at most the upper bound";
+        return Err(require::value("limit", None, expected, low).into());
     }
     values.iter_mut().for_each(|a| *a = a.clamp(low, high));
     Ok(())

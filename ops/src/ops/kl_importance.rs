@@ -4,12 +4,12 @@ use super::aggregate::fold_rows;
 use super::kl::{KlOutput, kl};
 use super::locate::{self, Checked, Domain};
 use crate::{Batch, Device, Error};
-use lockstep_core::Error as Argument;
 use lockstep_core::advantage::Combine;
 use lockstep_core::kl::Kl;
 use lockstep_core::kl_importance::KlImportance;
 use lockstep_core::ragged::{In, Out};
 use lockstep_core::ratio::Guard;
+use lockstep_core::require;
 
 /// Log-probabilities of one batch under three policies.
 #[derive(Clone, Copy, Debug)]
@@ -126,9 +126,8 @@ pub fn kl_in_reward(
 ) -> Result<Vec<f32>, Error> {
     batch.check_tokens("token rewards", rewards.len())?;
     let live = |i: usize| batch.loss_mask().at(i);
-    let refuse = |argument, index, expected, got: f32| {
-        Err(Argument::Value { argument, index, expected, got: got.into() }.into())
-    };
+    let refuse =
+        |argument, index, expected, got: f32| Err(require::value(argument, index, expected, got).into());
     if !beta.is_finite() {
         return refuse("kl beta", None, "a finite number", beta);
     }

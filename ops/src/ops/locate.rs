@@ -4,6 +4,7 @@ use crate::{Batch, Error};
 use lockstep_core::Error as Argument;
 pub(crate) use lockstep_core::check::Domain;
 use lockstep_core::ragged::{Mask, Offsets, flag};
+use lockstep_core::require;
 
 /// A per-token array and its domain.
 pub(crate) struct Checked<'a> {
@@ -41,8 +42,7 @@ pub(crate) fn check_rows(
     for i in live() {
         for Checked { name, domain, values } in arguments {
             if !domain.holds(values[i]) {
-                let (expected, got) = (domain.expected(), values[i].into());
-                return Err(Argument::Value { argument: name, index: Some(i), expected, got }.into());
+                return Err(require::value(name, Some(i), domain.expected(), values[i]).into());
             }
         }
     }
@@ -67,7 +67,7 @@ pub fn each(
 ) -> Result<(), Error> {
     match values.iter().enumerate().position(|(i, x)| !holds(i, *x)) {
         None => Ok(()),
-        Some(i) => Err(Argument::Value { argument, index: Some(i), expected, got: values[i].into() }.into()),
+        Some(i) => Err(require::value(argument, Some(i), expected, values[i]).into()),
     }
 }
 

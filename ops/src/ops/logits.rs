@@ -14,6 +14,7 @@ use lockstep_core::logits::statistics::{LogitsMoments, LogitsResults, STATE};
 use lockstep_core::logits::{LogitRows, LogitsGradient, LogitsStatistics, OtrExact};
 use lockstep_core::num::Storage;
 use lockstep_core::ragged::{In, Mask, Out, flag};
+use lockstep_core::require;
 
 /// Rows of logits with their labels.
 ///
@@ -103,10 +104,8 @@ impl<'a, S: Storage> Logits<'a, S> {
         let found = self.any_labels()?;
         for (row, &label) in self.labels.iter().enumerate().filter(|(row, _)| found.live.at(*row)) {
             if label as usize >= found.vocab {
-                let (argument, expected) = ("labels", "a token below the number of logits in a row");
-                return Err(
-                    Argument::Value { argument, index: Some(row), expected, got: label.into() }.into()
-                );
+                let expected = "a token below the number of logits in a row";
+                return Err(require::value("labels", Some(row), expected, label).into());
             }
         }
         Ok(found)
@@ -125,7 +124,7 @@ impl<'a, S: Storage> Logits<'a, S> {
         let values: Vec<f32> =
             self.logits[row * vocab..(row + 1) * vocab].iter().map(|z| z.widen()).collect();
         let value = |argument, index: usize, expected, got: f32| {
-            Err(Argument::Value { argument, index: Some(index), expected, got: got.into() }.into())
+            Err(require::value(argument, Some(index), expected, got).into())
         };
         if let Some(v) = values.iter().position(|z| z.is_nan() || *z == f32::INFINITY) {
             return value(
@@ -350,8 +349,7 @@ impl<'a> Coefs<'a> {
         for (argument, values) in self.named() {
             let got = values[row];
             if !got.is_finite() {
-                let (index, expected) = (Some(row), "a finite number");
-                return Err(Argument::Value { argument, index, expected, got: got.into() }.into());
+                return Err(require::value(argument, Some(row), "a finite number", got).into());
             }
         }
         Ok(())

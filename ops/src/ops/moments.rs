@@ -1,9 +1,9 @@
 //! Moments of a batch.
 
 use crate::{Batch, Device, Error};
-use lockstep_core::Error as Argument;
 use lockstep_core::aggregate::moments::{COUNT, FoldMoments, HIGH, LOW, MEAN, MOMENTS, RowMoments, SQUARES};
 use lockstep_core::ragged::{In, Mask, Offsets, Out, flag};
+use lockstep_core::require;
 
 /// Count, mean, squared deviations and extremes of the values of a batch; formula:
 /// [`lockstep_core::aggregate::moments`].
@@ -70,8 +70,13 @@ pub(super) fn run(
         let bad =
             |i: &usize| mask.at(*i) && !(values[*i].is_finite() || (nan_is_missing && values[*i].is_nan()));
         let index = if per_row { Some(row) } else { (span.start..span.end).find(bad) };
-        let got = index.map_or(f64::NAN, |i| values[i].into());
-        return Err(Argument::Value { argument, index, expected: "a finite number", got }.into());
+        return Err(require::value(
+            argument,
+            index,
+            "a finite number",
+            index.map_or(f64::NAN, |i| values[i].into()),
+        )
+        .into());
     }
     let mut moments = [0.0; MOMENTS];
     device.run(&FoldMoments { row_moments: In::new(&row_moments), rows, moments: Out::new(&mut moments) })?;

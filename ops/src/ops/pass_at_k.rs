@@ -2,9 +2,9 @@
 
 use crate::batch::check_length;
 use crate::{Batch, Device, Error};
-use lockstep_core::Error as Argument;
 use lockstep_core::advantage::PassAtK;
 use lockstep_core::ragged::{In, Mask, Out};
+use lockstep_core::require;
 
 /// The advantages, and the estimate of pass@k that they are based on.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -64,8 +64,7 @@ pub fn pass_at_k(
     device.run(&kernel)?;
     if let Some(group) = out.counted.iter().position(|n| *n < k) {
         let (argument, expected) = ("cu_groups", "a group with at least k counted sequences");
-        let (index, got) = (Some(group), f64::from(out.counted[group]));
-        return Err(Argument::Value { argument, index, expected, got }.into());
+        return Err(require::value(argument, Some(group), expected, out.counted[group]).into());
     }
     Ok(out)
 }

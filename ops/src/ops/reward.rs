@@ -5,6 +5,7 @@ use crate::{Batch, Device, Error};
 use lockstep_core::Error as Argument;
 use lockstep_core::check::Domain;
 use lockstep_core::ragged::{In, Mask, Out};
+use lockstep_core::require;
 use lockstep_core::reward::novelty::{INVALID, MAJORITY, MINORITY};
 use lockstep_core::reward::{NoveltyBands, ShapeRewards, Shaping, VarianceIncrease};
 
@@ -64,8 +65,7 @@ pub fn shape_rewards(
         let beyond = |g: &usize| reference[*g] as usize >= batch.cu_groups().span(*g).len();
         if let Some(index) = (0..batch.groups()).find(beyond) {
             let (argument, expected) = ("reference", "a position within the group");
-            let got = reference[index].into();
-            return Err(Argument::Value { argument, index: Some(index), expected, got }.into());
+            return Err(require::value(argument, Some(index), expected, reference[index]).into());
         }
     }
     let mut shaped = vec![0.0; batch.sequences()];
@@ -188,8 +188,7 @@ pub fn novelty_bands(
         };
         if let Some(k) = (0..n * n).find(bad) {
             let (argument, expected) = ("similarity", "a finite number");
-            let (index, got) = (Some(first + k), similarity[first + k].into());
-            return Err(Argument::Value { argument, index, expected, got }.into());
+            return Err(require::value(argument, Some(first + k), expected, similarity[first + k]).into());
         }
     }
     let mut out = Novelty { rewards: vec![0.0; classes.len()], novelty: vec![0.0; classes.len()] };
@@ -296,8 +295,7 @@ pub(super) fn check_scores(
     match (0..scores.len()).find(bad) {
         None => Ok(()),
         Some(index) => {
-            let (expected, got) = (Domain::Reward.expected(), scores[index].into());
-            Err(Argument::Value { argument, index: Some(index), expected, got }.into())
+            Err(require::value(argument, Some(index), Domain::Reward.expected(), scores[index]).into())
         }
     }
 }
@@ -309,10 +307,7 @@ pub(super) fn check_finite64(
 ) -> Result<(), Error> {
     match values.iter().enumerate().position(|(i, x)| counted(i) && !x.is_finite()) {
         None => Ok(()),
-        Some(index) => {
-            let (expected, got) = ("a finite number", values[index]);
-            Err(Argument::Value { argument, index: Some(index), expected, got }.into())
-        }
+        Some(index) => Err(require::value(argument, Some(index), "a finite number", values[index]).into()),
     }
 }
 

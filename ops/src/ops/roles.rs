@@ -1,8 +1,8 @@
 //! Sequences sorted by role; within a role they keep their order.
 
 use crate::Error;
-use lockstep_core::Error as Argument;
 use lockstep_core::ragged::Offsets;
+use lockstep_core::require;
 
 /// A stable sort by role.
 pub(super) struct Roles {
@@ -15,8 +15,7 @@ pub(super) struct Roles {
 impl Roles {
     pub(super) fn new(roles: &[u32], known: usize) -> Result<Self, Error> {
         if let Some(index) = roles.iter().position(|role| *role as usize >= known) {
-            let (argument, expected, got) = ("roles", "a role that has a state", roles[index].into());
-            return Err(Argument::Value { argument, index: Some(index), expected, got }.into());
+            return Err(require::value("roles", Some(index), "a role that has a state", roles[index]).into());
         }
         let mut order: Vec<u32> = (0..roles.len() as u32).collect();
         order.sort_by_key(|i| roles[*i as usize]);

@@ -4,10 +4,10 @@
 use super::aggregate::{fold_rows, row_sums};
 use super::locate;
 use crate::{Advantage, Batch, Device, Error};
-use lockstep_core::Error as Argument;
 use lockstep_core::aggregate::moments::{COUNT, MEAN, MOMENTS};
 use lockstep_core::gate::PpoClip;
 use lockstep_core::ragged::{In, Offsets, Out};
+use lockstep_core::require;
 use lockstep_core::select::{
     ClipTest, Covariance, DIGITS, DigitCounts, NarrowDigits, Order, SHIFTS, SelectTop, SelectionKey,
 };
@@ -336,10 +336,7 @@ impl Selection {
 ///
 /// Errors: a ratio outside 0..=1.
 pub fn share(ratio: f64, tokens: u64) -> Result<u32, Error> {
-    if !(0.0..=1.0).contains(&ratio) {
-        let expected = "a number in 0..=1";
-        return Err(Argument::Value { argument: "ratio", index: None, expected, got: ratio }.into());
-    }
+    require::unit("ratio", ratio)?;
     let floor = (ratio * tokens as f64) as u64;
     Ok(floor.max(1).min(tokens) as u32)
 }
@@ -349,10 +346,7 @@ pub fn share(ratio: f64, tokens: u64) -> Result<u32, Error> {
 ///
 /// Errors: a `top` outside 0..=1.
 pub fn top_quantile(top: f64, tokens: u64) -> Result<u32, Error> {
-    if !(0.0..=1.0).contains(&top) {
-        let expected = "a number in 0..=1";
-        return Err(Argument::Value { argument: "top_entropy", index: None, expected, got: top }.into());
-    }
+    require::unit("top_entropy", top)?;
     let below = ((1.0 - top) * tokens.saturating_sub(1) as f64).ceil() as u64;
     Ok(tokens.saturating_sub(below) as u32)
 }

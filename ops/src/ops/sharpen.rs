@@ -11,6 +11,7 @@ use lockstep_core::advantage::{EntropyBonus, Order, RoleBaseline, Sharpen, Sharp
 use lockstep_core::aggregate::Aggregate;
 use lockstep_core::check::Domain;
 use lockstep_core::ragged::{In, Mask, Out, flag};
+use lockstep_core::require;
 
 /// Parameters of [`sharpen`]; formula: [`lockstep_core::advantage::sharpen`].
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -38,8 +39,8 @@ pub fn sequence_logp(
     batch.check_tokens(argument, logp.len())?;
     let bad = |(i, x): (usize, &f32)| batch.loss_mask().at(i) && !Domain::LogProbability.holds(*x);
     if let Some(index) = logp.iter().enumerate().position(bad) {
-        let (expected, got) = (Domain::LogProbability.expected(), logp[index].into());
-        return Err(Argument::Value { argument, index: Some(index), expected, got }.into());
+        let expected = Domain::LogProbability.expected();
+        return Err(require::value(argument, Some(index), expected, logp[index]).into());
     }
     let sequences = batch.sequences();
     let (mut sums, mut tokens, mut alarm) = (vec![0.0; sequences], vec![0; sequences], vec![0; sequences]);
@@ -142,8 +143,7 @@ pub fn role_baseline(
     check_length("roles", rewards.len(), "one per reward", roles.len())?;
     check_finite64("state", state, |_| true)?;
     if let Some(index) = rewards.iter().position(|r| r.is_infinite()) {
-        let (expected, got) = (Domain::Reward.expected(), rewards[index].into());
-        return Err(Argument::Value { argument: "rewards", index: Some(index), expected, got }.into());
+        return Err(require::value("rewards", Some(index), Domain::Reward.expected(), rewards[index]).into());
     }
     let by_role = Roles::new(roles, state.len())?;
     let sorted: Vec<f32> = by_role.order.iter().map(|i| rewards[*i as usize]).collect();
@@ -226,8 +226,7 @@ pub fn entropy_bonus(
         let checks = [(argument, source[t], domain, t), ("advantage", values[own], Domain::Finite, own)];
         for (argument, value, domain, index) in checks {
             if !domain.holds(value) {
-                let (expected, got) = (domain.expected(), value.into());
-                return Err(Argument::Value { argument, index: Some(index), expected, got }.into());
+                return Err(require::value(argument, Some(index), domain.expected(), value).into());
             }
         }
     }

@@ -2,9 +2,9 @@
 
 use crate::batch::check_length;
 use crate::{Batch, Device, Error};
-use lockstep_core::Error as Argument;
 use lockstep_core::ragged::{In, Out};
 use lockstep_core::ratio::{Staleness as Kernel, staleness::VERSIONS};
+use lockstep_core::require;
 
 /// The staleness of a batch's tokens.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -47,8 +47,7 @@ pub fn staleness(
     let bad = |i: &usize| batch.loss_mask().at(*i) && !(-1..VERSIONS).contains(&versions[*i]);
     if let Some(index) = (0..versions.len()).find(bad) {
         let expected = "a version below 2^24, or -1 for none";
-        let got = versions[index].into();
-        return Err(Argument::Value { argument: "versions", index: Some(index), expected, got }.into());
+        return Err(require::value("versions", Some(index), expected, versions[index]).into());
     }
     let rows = batch.sequences();
     let mut out = Staleness {

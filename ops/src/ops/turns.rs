@@ -7,6 +7,7 @@ use crate::{Batch, Device, Error};
 use lockstep_core::Error as Argument;
 use lockstep_core::advantage::Divisor;
 use lockstep_core::ragged::{Mask, Offsets, flag};
+use lockstep_core::require;
 
 /// The values over which a role's mean and standard deviation are computed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
@@ -68,8 +69,8 @@ pub fn turn_return(
         match turns.cu_turns.binary_search(&(token as u32)) {
             Ok(turn) => cu_seqlens.push(turn as u32),
             Err(_) => {
-                let (argument, expected) = ("cu_seqlens", "an offset that is also in `cu_turns`");
-                return Err(Argument::Value { argument, index: Some(s), expected, got: token as f64 }.into());
+                let expected = "an offset that is also in `cu_turns`";
+                return Err(require::value("cu_seqlens", Some(s), expected, token as f64).into());
             }
         }
     }

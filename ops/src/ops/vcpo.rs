@@ -4,8 +4,8 @@ use super::aggregate::row_sums;
 use super::locate;
 use super::optimal_token_baseline::{Score, norms};
 use crate::{Batch, Device, Error};
-use lockstep_core::Error as Argument;
 use lockstep_core::num::exp64;
+use lockstep_core::require;
 
 /// The squared norm of the gradient of a sequence's log-probability.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -56,8 +56,7 @@ pub fn vcpo_weights(
     batch.check_tokens("logp_old", logp_old.len())?;
     batch.check_tokens("logp_rollout", logp_rollout.len())?;
     if let Some(got) = params.most.filter(|most| most.is_nan() || *most <= 0.0) {
-        let (argument, expected) = ("most", "a positive number");
-        return Err(Argument::Value { argument, index: None, expected, got }.into());
+        return Err(require::value("most", None, "a positive number", got).into());
     }
     let difference: Vec<f32> =
         logp_old.iter().zip(logp_rollout).map(|(old, rollout)| old - rollout).collect();

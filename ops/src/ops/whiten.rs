@@ -8,6 +8,7 @@ use lockstep_core::advantage::{Divisor, Whiten};
 use lockstep_core::aggregate::ExactMoments;
 use lockstep_core::aggregate::moments::{MEAN, MOMENTS};
 use lockstep_core::ragged::{In, Mask, Offsets, Out, flag};
+use lockstep_core::require;
 
 /// How often a sequence counts in the statistics of per-sequence values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -119,8 +120,7 @@ pub fn whiten_by(
     check_lengths(batch, values)?;
     let moments = moments.moments();
     if !moments[MEAN].is_finite() {
-        let (argument, expected, got) = ("moments", "moments of finite values", moments[MEAN]);
-        return Err(Argument::Value { argument, index: Some(MEAN), expected, got }.into());
+        return Err(require::value("moments", Some(MEAN), "moments of finite values", moments[MEAN]).into());
     }
     let mut whitened = Vec::new();
     run(device, batch, values, params, &moments, &mut whitened)?;
@@ -156,9 +156,8 @@ fn run(
     } else if alarm.iter().any(|alarm| *alarm > flag::LIMIT) {
         // An infinite value of a sequence without live tokens is not in the moments.
         if let Some(index) = values.iter().position(|x| x.is_infinite()) {
-            let (argument, expected, got) =
-                ("values", "a finite number, or NaN for none", values[index].into());
-            return Err(Argument::Value { argument, index: Some(index), expected, got }.into());
+            let expected = "a finite number, or NaN for none";
+            return Err(require::value("values", Some(index), expected, values[index]).into());
         }
         let index = whitened.iter().position(|y| !y.is_finite()).unwrap_or(0);
         return Err(Argument::NotFinite { result: "whitened", index, hint }.into());

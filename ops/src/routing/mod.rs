@@ -16,6 +16,7 @@ pub use mismatch::{Mismatch, mismatch};
 use crate::Error;
 use lockstep_core::Error as Argument;
 use lockstep_core::ragged::In;
+use lockstep_core::require;
 use lockstep_core::routing::{Trace, filler};
 
 /// Expert ids, in the narrowest type that holds them.
@@ -51,9 +52,8 @@ impl RoutingTrace {
     ///
     /// Errors: `experts`, `layers` or `top_k` out of range.
     pub fn new(experts: usize, layers: usize, top_k: usize) -> Result<RoutingTrace, Error> {
-        let out_of = |argument, expected, got: usize| {
-            Err(Argument::Value { argument, index: None, expected, got: got as f64 }.into())
-        };
+        let out_of =
+            |argument, expected, got: usize| Err(require::value(argument, None, expected, got as f64).into());
         // This limit is far above any model, and keeps sizes from overflowing.
         if layers == 0 || layers > 1 << 16 {
             return out_of("layers", "1 to 65536", layers);
@@ -86,8 +86,8 @@ impl RoutingTrace {
         let bad = |id: i64| !(id == -1 || (0..experts as i64).contains(&id));
         if let Some(index) = ids.iter().position(|id| bad((*id).into())) {
             let id: i64 = ids[index].into();
-            let (argument, expected) = ("trace", "an expert, or -1 for a missing one");
-            return Err(Argument::Value { argument, index: Some(index), expected, got: id as f64 }.into());
+            let expected = "an expert, or -1 for a missing one";
+            return Err(require::value("trace", Some(index), expected, id as f64).into());
         }
         trace.check_partial(ids)?;
         match &mut trace.ids {
@@ -174,8 +174,7 @@ impl RoutingTrace {
         }
         if range.start > range.end || range.end > other.tokens() {
             let (argument, expected) = ("stitched range", "start <= end <= number of tokens of the trace");
-            let got = range.end as f64;
-            return Err(Argument::Value { argument, index: None, expected, got }.into());
+            return Err(require::value(argument, None, expected, range.end as f64).into());
         }
         let per_token = self.layers * self.top_k;
         let entries = range.start * per_token..range.end * per_token;

@@ -11,12 +11,13 @@
 use super::Stream;
 use lockstep_core::Error;
 use lockstep_core::num::{self, Arith, Soft};
+use lockstep_core::require;
 
 fn check(argument: &'static str, shape: f64) -> Result<(), Error> {
     if (0.01..=1e12).contains(&shape) {
         return Ok(());
     }
-    Err(Error::Value { argument, index: None, expected: "a shape from 0.01 to 1e12", got: shape })
+    Err(require::value(argument, None, "a shape from 0.01 to 1e12", shape))
 }
 
 /// A Gamma draw with scale 1, for a checked shape.

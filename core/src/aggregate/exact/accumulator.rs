@@ -3,6 +3,7 @@
 use super::integer;
 use crate::Error;
 use crate::aggregate::exact_sum::{self, Summand};
+use crate::require;
 
 /// Number of 32-bit limbs; the last one is 64 bits wide and holds the remainder.
 pub(super) const LIMBS: usize = 68;
@@ -158,9 +159,8 @@ impl ExactSum {
             let whole =
                 digit >= least && magnitude < exact_sum::LIMIT && (magnitude as u64) as f64 == magnitude;
             if !whole {
-                let (argument, expected) =
-                    ("digits", "an integer below 2^53 in magnitude, at least 0 for a count");
-                return Err(Error::Value { argument, index: Some(i), expected, got: digit });
+                let expected = "an integer below 2^53 in magnitude, at least 0 for a count";
+                return Err(require::value("digits", Some(i), expected, digit));
             }
             if plane < first_class {
                 sum.add_scaled(digit < 0.0, magnitude as u64, exact_sum::first_bit::<V>(plane) as u32);

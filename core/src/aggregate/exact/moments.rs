@@ -5,6 +5,7 @@ use super::integer;
 use crate::Error;
 use crate::aggregate::moments::{COUNT, HIGH, LOW, MEAN, MOMENTS, NONZERO, SQUARES};
 use crate::num;
+use crate::require;
 use core::ops::Range;
 
 /// Count, unrounded Σx and Σx², extremes and number of non-zeros: the moments of a batch, whatever its
@@ -69,8 +70,7 @@ impl ExactMoments {
         let (bits, magnitude) = (x.to_bits(), x.abs());
         const RANGE: Range<f64> = f64::from_bits((1023 - 450) << 52)..f64::from_bits((1023 + 450) << 52);
         if x != 0.0 && !RANGE.contains(&magnitude) {
-            let expected = "0 or a magnitude of 2^-450 to 2^450";
-            return Err(Error::Value { argument: "value", index: None, expected, got: x });
+            return Err(require::value("value", None, "0 or a magnitude of 2^-450 to 2^450", x));
         }
         self.count_in(x, 1);
         if x != 0.0 {

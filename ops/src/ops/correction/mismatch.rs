@@ -5,6 +5,7 @@ use super::super::locate::{self, Checked, Domain};
 use crate::{Batch, Device, Error};
 use lockstep_core::correction::mismatch::{RolloutMismatch, sum};
 use lockstep_core::ragged::{In, Out};
+use lockstep_core::require;
 
 /// The mismatch between trainer and sampler over a batch; formula: [`lockstep_core::correction::mismatch`].
 /// All fields are 0 for a batch without live tokens.
@@ -107,8 +108,7 @@ pub fn mean_abs_log_ratio(batch: &Batch<'_>, logp_old: &[f32], logp_rollout: &[f
             let value = values[token];
             if !(value <= 0.0 && value.is_finite()) {
                 let expected = "a log-probability: finite, at most 0";
-                let (index, got) = (Some(token), f64::from(value));
-                return Err(lockstep_core::Error::Value { argument, index, expected, got }.into());
+                return Err(require::value(argument, Some(token), expected, value).into());
             }
         }
         sum += (f64::from(logp_old[token]) - f64::from(logp_rollout[token])).abs();

@@ -2,7 +2,7 @@
 
 use super::Correction;
 use crate::{Batch, Error};
-use lockstep_core::Error as Argument;
+use lockstep_core::require;
 
 /// Computes the mask of the tokens that M2PO keeps, `[N]` (2510.01161; AReaL). It drops the live tokens with
 /// the largest squared log-ratios d² = (logp_old − logp_rollout)², as few as bring the mean of d² over the
@@ -28,16 +28,12 @@ pub fn second_moment_mask(
 ) -> Result<Vec<u8>, Error> {
     batch.check_tokens("logp_old", logp_old.len())?;
     batch.check_tokens("logp_rollout", logp_rollout.len())?;
-    if threshold.is_nan() || threshold <= 0.0 {
-        let (argument, expected) = ("m2_threshold", "a positive number");
-        return Err(Argument::Value { argument, index: None, expected, got: threshold }.into());
-    }
+    require::scalar("m2_threshold", threshold > 0.0, "a positive number", threshold)?;
     let mut moments = Vec::new();
     for i in (0..batch.tokens()).filter(|i| batch.loss_mask().at(*i)) {
         let d = f64::from(logp_old[i]) - f64::from(logp_rollout[i]);
         if !d.is_finite() {
-            let (argument, expected) = ("logp_old - logp_rollout", "a finite number");
-            return Err(Argument::Value { argument, index: Some(i), expected, got: d }.into());
+            return Err(require::value("logp_old - logp_rollout", Some(i), "a finite number", d).into());
         }
         moments.push((d * d, i));
     }

@@ -3,6 +3,7 @@
 
 use super::{Argument, Counts, Error, ExactMoments, ExactSum, PolicyTotals, SUM_BYTES, sum};
 use lockstep_core::aggregate::exact::MOMENTS_BYTES;
+use lockstep_core::require;
 
 /// Totals that ranks can merge with one all-reduce of integers by sum and one of floats by maximum.
 ///
@@ -96,8 +97,8 @@ impl Limbs for PolicyTotals {
         let sums = (0..sum::SUMS).map(|_| limbs.sum()).collect::<Result<Vec<_>, _>>()?;
         let narrow = maxima.map(|maximum| maximum as f32);
         if let Some(index) = (0..2).find(|k| f64::from(narrow[*k]) != maxima[*k]) {
-            let (argument, expected, got) = ("maxima", "a number that is exact in binary32", maxima[index]);
-            return Err(Argument::Value { argument, index: Some(index), expected, got }.into());
+            let expected = "a number that is exact in binary32";
+            return Err(require::value("maxima", Some(index), expected, maxima[index]).into());
         }
         let (loss, sums) = ((!no_loss).then_some(loss), (!no_sums).then_some(sums));
         Ok(PolicyTotals { counts, loss, sums, maxima: narrow })

@@ -2,9 +2,9 @@
 
 use super::{Logits, Otr, share};
 use crate::{Device, Error};
-use lockstep_core::Error as Argument;
 use lockstep_core::logits::{DrawTokens, OtrSampled};
 use lockstep_core::ragged::{In, Out};
+use lockstep_core::require;
 
 /// Draws `draws` tokens from every row at temperature κ, `[rows · draws]`, ascending in each row; all 0 where
 /// masked. The draws are stratified; formula and expectation: [`lockstep_core::logits::draw`]. The draws of
@@ -78,10 +78,8 @@ pub fn otr_sampled(
     for (row, own) in sorted.chunks_mut(draws.max(1)).enumerate() {
         let live = row < rows.rows && rows.live.at(row);
         for (j, &token) in own.iter().enumerate().filter(|_| live) {
-            let value = |expected| {
-                let index = Some(row * draws + j);
-                Err(Argument::Value { argument: "candidates", index, expected, got: token.into() }.into())
-            };
+            let value =
+                |expected| Err(require::value("candidates", Some(row * draws + j), expected, token).into());
             if token as usize >= rows.vocab {
                 return value("a token below the number of logits in a row");
             }

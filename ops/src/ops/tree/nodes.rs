@@ -2,7 +2,7 @@
 
 use super::{Outcomes, PrefixTree};
 use crate::{Batch, Error};
-use lockstep_core::Error as Argument;
+use lockstep_core::require;
 
 /// A run of tokens shared by the same responses.
 #[derive(Clone, Debug, PartialEq)]
@@ -49,12 +49,7 @@ impl PrefixTree {
     ) -> Result<Vec<Node>, Error> {
         outcomes.check(batch)?;
         batch.check_sequences("order of the tree", self.order.len())?;
-        if group >= batch.groups() {
-            let expected = "a group of the batch";
-            return Err(
-                Argument::Value { argument: "group", index: None, expected, got: group as f64 }.into()
-            );
-        }
+        require::scalar("group", group < batch.groups(), "a group of the batch", group as f64)?;
         let span = batch.cu_groups().span(group);
         let mut nodes: Vec<Node> = Vec::new();
         // Positions, first token, parent. No recursion: a tree may be as deep as the group is large.

@@ -4,7 +4,7 @@ use super::explicit::check_parents;
 use super::{Tokens, value};
 use crate::batch::check_length;
 use crate::{Batch, Error};
-use lockstep_core::Error as Argument;
+use lockstep_core::require;
 use lockstep_core::tree::NONE;
 
 /// The tokens of each step: each node of an explicit tree is a segment of the responses that pass through it.
@@ -108,12 +108,12 @@ impl Segments<'_> {
         }
         match differs {
             None => Ok(()),
-            Some(index) => Err(Argument::Value {
-                argument: "tokens",
-                index: Some(index),
-                expected: "the token id of the first response that shares this segment",
-                got: ids.at(index).into(),
-            }
+            Some(index) => Err(require::value(
+                "tokens",
+                Some(index),
+                "the token id of the first response that shares this segment",
+                ids.at(index),
+            )
             .into()),
         }
     }

@@ -24,7 +24,7 @@ part_emulated() { stage_emulated "$emulated_seconds" --cases 5000; }
 # Every test with overflow checks and debug assertions.
 part_checked() { cargo test --workspace --profile release-checked; }
 part_stage() { "stage_$1"; }
-part_mutants() { cargo xtask mutants; }
+part_mutants() { xtask mutants; }
 
 # The lines of a part's output that hold its figures.
 part_figures() {

@@ -3,6 +3,7 @@
 use crate::{Device, Error};
 use lockstep_core::aggregate;
 use lockstep_core::ragged::{Mask, Offsets, Out};
+use lockstep_core::require;
 
 /// A validated packed batch of N tokens, S sequences and G groups.
 ///
@@ -51,7 +52,7 @@ impl<'a> Batch<'a> {
         let sequences = cu_seqlens.len().saturating_sub(1);
         let offsets = Offsets::new("cu_seqlens", cu_seqlens, tokens, "tokens")?;
         if let Some(mask) = loss_mask {
-            check_length("loss_mask", tokens, "one per token of `cu_seqlens`", mask.len())?;
+            require::length("loss_mask", tokens, "one per token of `cu_seqlens`", mask.len())?;
         }
         Ok(Batch {
             cu_seqlens: offsets,
@@ -65,7 +66,7 @@ impl<'a> Batch<'a> {
     ///
     /// Errors: a mask of the wrong length.
     pub fn with_mask(self, loss_mask: &'a [u8]) -> Result<Self, Error> {
-        check_length("loss_mask", self.tokens, "one per token of `cu_seqlens`", loss_mask.len())?;
+        require::length("loss_mask", self.tokens, "one per token of `cu_seqlens`", loss_mask.len())?;
         Ok(Batch { loss_mask: Mask::new(Some(loss_mask)), ..self })
     }
 
@@ -134,25 +135,13 @@ impl<'a> Batch<'a> {
 
     #[doc(hidden)]
     pub fn check_tokens(&self, argument: &'static str, got: usize) -> Result<(), Error> {
-        check_length(argument, self.tokens, "one per token of `cu_seqlens`", got)
+        Ok(require::length(argument, self.tokens, "one per token of `cu_seqlens`", got)?)
     }
 
     #[doc(hidden)]
     pub fn check_sequences(&self, argument: &'static str, got: usize) -> Result<(), Error> {
-        check_length(argument, self.sequences(), "one per sequence of `cu_seqlens`", got)
+        Ok(require::length(argument, self.sequences(), "one per sequence of `cu_seqlens`", got)?)
     }
-}
-
-pub(crate) fn check_length(
-    argument: &'static str,
-    expected: usize,
-    because: &'static str,
-    got: usize,
-) -> Result<(), Error> {
-    if got == expected {
-        return Ok(());
-    }
-    Err(lockstep_core::Error::Length { argument, expected, because, got }.into())
 }
 
 /// The counts that the loss's denominators are computed from. If the counts of all micro-batches and ranks

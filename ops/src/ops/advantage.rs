@@ -1,7 +1,6 @@
 //! Group-relative advantages.
 
 use super::moments;
-use crate::batch::check_length;
 use crate::{Batch, Device, Error};
 use lockstep_core::Error as Argument;
 use lockstep_core::advantage::{Baseline, GroupAdvantage, Scale, Singleton, grpo::status};
@@ -134,7 +133,7 @@ pub fn group_advantage_into(
 ) -> Result<(), Error> {
     batch.check_sequences("rewards", rewards.len())?;
     if let Some(valid) = valid {
-        check_length("valid", batch.sequences(), "one per sequence", valid.len())?;
+        require::length("valid", batch.sequences(), "one per sequence", valid.len())?;
     }
     let (sequences, groups) = (batch.sequences(), batch.groups());
     let counted = |i: usize| valid.is_none_or(|v| v[i] != 0);

@@ -1,10 +1,10 @@
 //! Sums and counts of per-token values.
 
 use super::locate::{self, Checked, Domain};
-use crate::batch::check_length;
 use crate::{Batch, Device, Error};
 use lockstep_core::aggregate::{Aggregate, FoldRows, Weight};
 use lockstep_core::ragged::{In, Out};
+use lockstep_core::require;
 
 /// Sums and counts per sequence, and the aggregated value.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -85,7 +85,7 @@ pub(crate) fn row_sums(
 /// Errors: a length of `partials` that is not a multiple of `rows`.
 pub fn fold_rows(device: &Device, partials: &[f64], rows: usize) -> Result<Vec<f64>, Error> {
     let mut totals = vec![0.0; partials.len().checked_div(rows).unwrap_or(0)];
-    check_length("partials", rows * totals.len(), "a multiple of `rows`", partials.len())?;
+    require::length("partials", rows * totals.len(), "a multiple of `rows`", partials.len())?;
     device.run(&FoldRows { partials: In::new(partials), rows, totals: Out::new(&mut totals) })?;
     Ok(totals)
 }

@@ -4,11 +4,11 @@ use super::advantage::{GroupParams, group_advantage};
 use super::locate;
 use super::reward::not_infinite;
 use super::whiten::{WhitenParams, whiten};
-use crate::batch::check_length;
 use crate::{Advantage, Batch, Device, Error};
 use lockstep_core::Error as Argument;
 use lockstep_core::advantage::Combine;
 use lockstep_core::ragged::{In, Out};
+use lockstep_core::require;
 
 /// Computes the weighted sum Σ w_k x_k `[S]` of `components` `[K][S]` with `weights` `[K]`; formula:
 /// [`lockstep_core::advantage::combine`]. NaN means "no score".
@@ -22,7 +22,12 @@ pub fn combine(
     weights: &[f32],
 ) -> Result<Vec<f32>, Error> {
     let sequences = batch.sequences();
-    check_length("components", weights.len() * sequences, "one per weight and sequence", components.len())?;
+    require::length(
+        "components",
+        weights.len() * sequences,
+        "one per weight and sequence",
+        components.len(),
+    )?;
     locate::each_finite("weights", weights)?;
     locate::each("components", components, "a finite number, or NaN for none", |_, x| !x.is_infinite())?;
     let mut combined = vec![0.0; sequences];
@@ -62,7 +67,7 @@ pub fn gdpo(
     batch_step: &WhitenParams,
 ) -> Result<Vec<f32>, Error> {
     let (kinds, sequences) = (weights.len(), batch.sequences());
-    check_length("rewards", kinds * sequences, "one per weight and sequence", rewards.len())?;
+    require::length("rewards", kinds * sequences, "one per weight and sequence", rewards.len())?;
     if kinds == 0 {
         return Err(Argument::Empty { argument: "weights", expected: "one for each reward" }.into());
     }

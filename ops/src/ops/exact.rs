@@ -154,7 +154,7 @@ impl PolicyTotals {
         let rows = counts.sequences as usize;
         let length = |argument, per_row: usize, got: Option<usize>| {
             let (expected, because) = (rows * per_row, "for the number of sequences in `counts`");
-            got.map_or(Ok(()), |got| crate::batch::check_length(argument, expected, because, got))
+            got.map_or(Ok(()), |got| require::length(argument, expected, because, got))
         };
         length("row_loss", 1, row_loss.map(<[f64]>::len))?;
         length("row_sums", sum::SUMS, metrics.map(|(sums, _)| sums.len()))?;

@@ -1,9 +1,9 @@
 //! Filters that decide which groups and sequences remain in a batch.
 
 use super::reward::check_scores;
-use crate::batch::check_length;
 use crate::{Batch, Device, Error};
 use lockstep_core::ragged::{In, Mask, Out};
+use lockstep_core::require;
 use lockstep_core::reward::{Criterion, FilterGroups, MaskSequences};
 
 /// The result of a filter.
@@ -138,7 +138,7 @@ pub fn filter_groups(
 /// Errors: a `keep` of the wrong length.
 #[doc(alias = "rejection sampling")]
 pub fn mask_sequences(device: &Device, batch: &Batch<'_>, keep: &[u8]) -> Result<Vec<u8>, Error> {
-    check_length("keep", batch.sequences(), "one per sequence", keep.len())?;
+    require::length("keep", batch.sequences(), "one per sequence", keep.len())?;
     let mut masked = vec![0; batch.tokens()];
     device.run(&MaskSequences {
         cu_seqlens: batch.cu_seqlens(),

@@ -7,7 +7,6 @@ pub mod vocab_parallel;
 pub use divergence::{Divergence, TwoRows, logits_kl};
 pub use sampled::{draw_tokens, otr_sampled};
 
-use crate::batch::check_length;
 use crate::{Compiled, Device, Error};
 use lockstep_core::Error as Argument;
 use lockstep_core::logits::statistics::{LogitsMoments, LogitsResults, STATE};
@@ -90,9 +89,9 @@ impl<'a, S: Storage> Logits<'a, S> {
             return Err(Argument::Empty { argument: "labels", expected: "one per row of logits" }.into());
         }
         let vocab = self.logits.len() / rows;
-        check_length("logits", rows * vocab, "a multiple of the number of labels", self.logits.len())?;
+        require::length("logits", rows * vocab, "a multiple of the number of labels", self.logits.len())?;
         if let Some(mask) = self.loss_mask {
-            check_length("loss_mask", rows, "one per row of logits", mask.len())?;
+            require::length("loss_mask", rows, "one per row of logits", mask.len())?;
         }
         let found = LogitRows { logits: In::new(self.logits), rows, vocab, live: Mask::new(self.loss_mask) };
         found.check()?;
@@ -303,10 +302,10 @@ impl<'a> Coefs<'a> {
     }
 
     fn check(self, rows: usize, statistics: &Statistics) -> Result<(), Error> {
-        check_length("coef", rows, "one per row of logits", self.coef.len())?;
-        check_length("statistics", rows, "one per row of logits", statistics.logp.len())?;
+        require::length("coef", rows, "one per row of logits", self.coef.len())?;
+        require::length("statistics", rows, "one per row of logits", statistics.logp.len())?;
         if let Some(of_entropy) = self.coef_entropy {
-            check_length("coef_entropy", rows, "one per row of logits", of_entropy.len())?;
+            require::length("coef_entropy", rows, "one per row of logits", of_entropy.len())?;
             if statistics.entropy.is_empty() {
                 let expected = "given, but the statistics have no entropy: compute them with moments";
                 return Err(Argument::Combination { argument: "coef_entropy", expected }.into());

@@ -1,6 +1,5 @@
 //! Analytic pass@k advantages.
 
-use crate::batch::check_length;
 use crate::{Batch, Device, Error};
 use lockstep_core::advantage::PassAtK;
 use lockstep_core::ragged::{In, Mask, Out};
@@ -43,7 +42,7 @@ pub fn pass_at_k(
 ) -> Result<PassAtKOutput, Error> {
     batch.check_sequences("rewards", rewards.len())?;
     if let Some(valid) = valid {
-        check_length("valid", batch.sequences(), "one per sequence", valid.len())?;
+        require::length("valid", batch.sequences(), "one per sequence", valid.len())?;
     }
     let mut out = PassAtKOutput {
         advantage: vec![0.0; batch.sequences()],

@@ -1,10 +1,10 @@
 //! The interpolated proximal policy of decoupled PPO.
 
 use super::locate::{self, Checked, Domain};
-use crate::batch::check_length;
 use crate::{Batch, Device, Error};
 use lockstep_core::ragged::{In, Out};
 use lockstep_core::ratio::{Interpolation, ProximalLogp};
+use lockstep_core::require;
 
 /// Computes log-probabilities of the proximal policy, `[N]`, interpolated between `logp_behave` and `logp`
 /// `[N]`; 0 where masked. `versions` `[N]` is the policy version that sampled each token (−1: none) and
@@ -30,7 +30,7 @@ pub fn proximal_logp(
     logp: &[f32],
     interpolation: Interpolation,
 ) -> Result<Vec<f32>, Error> {
-    check_length("versions", batch.tokens(), "one per token of `cu_seqlens`", versions.len())?;
+    require::length("versions", batch.tokens(), "one per token of `cu_seqlens`", versions.len())?;
     batch.check_tokens("logp_behave", logp_behave.len())?;
     batch.check_tokens("logp", logp.len())?;
     let (mut logp_prox, mut alarm) = (vec![0.0; batch.tokens()], vec![0; batch.sequences()]);

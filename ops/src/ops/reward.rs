@@ -1,6 +1,5 @@
 //! Reward shaping, before advantages are computed.
 
-use crate::batch::check_length;
 use crate::{Batch, Device, Error};
 use lockstep_core::Error as Argument;
 use lockstep_core::check::Domain;
@@ -61,7 +60,7 @@ pub fn shape_rewards(
         _ => None,
     };
     if let Some(reference) = params.reference {
-        check_length("reference", batch.groups(), "one per group", reference.len())?;
+        require::length("reference", batch.groups(), "one per group", reference.len())?;
         let beyond = |g: &usize| reference[*g] as usize >= batch.cu_groups().span(*g).len();
         if let Some(index) = (0..batch.groups()).find(beyond) {
             let (argument, expected) = ("reference", "a position within the group");
@@ -169,7 +168,7 @@ pub fn novelty_bands(
 ) -> Result<Novelty, Error> {
     batch.check_sequences("classes", classes.len())?;
     if let Some(valid) = valid {
-        check_length("valid", batch.sequences(), "one per sequence", valid.len())?;
+        require::length("valid", batch.sequences(), "one per sequence", valid.len())?;
     }
     let mut pairs = 0;
     let mut start = Vec::with_capacity(batch.groups());
@@ -177,7 +176,7 @@ pub fn novelty_bands(
         start.push(pairs as u64);
         pairs += batch.cu_groups().span(group).len().pow(2);
     }
-    check_length("similarity", pairs, "n² per group of n responses", similarity.len())?;
+    require::length("similarity", pairs, "n² per group of n responses", similarity.len())?;
     let counted = |i: usize| classes[i] < INVALID && valid.is_none_or(|v| v[i] != 0);
     for group in 0..batch.groups() {
         let span = batch.cu_groups().span(group);
@@ -289,7 +288,7 @@ pub(super) fn check_scores(
 ) -> Result<(), Error> {
     batch.check_sequences(argument, scores.len())?;
     if let Some(valid) = valid {
-        check_length("valid", batch.sequences(), "one per sequence", valid.len())?;
+        require::length("valid", batch.sequences(), "one per sequence", valid.len())?;
     }
     let bad = |i: &usize| scores[*i].is_infinite() && valid.is_none_or(|v| v[*i] != 0);
     match (0..scores.len()).find(bad) {

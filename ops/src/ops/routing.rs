@@ -1,11 +1,11 @@
 //! Gates of mixture-of-experts routers, natural or replayed, and their gradients.
 
 use super::locate::each_finite;
-use crate::batch::check_length;
 use crate::routing::Ids;
 use crate::{Device, Error};
 use lockstep_core::Error as Argument;
 use lockstep_core::ragged::{In, Out, flag};
+use lockstep_core::require;
 use lockstep_core::routing::{BalanceLoss, ChosenOut, GatingBackward, GatingForward, Replay, Router, Trace};
 
 /// The experts and gates that a router chose for each row.
@@ -53,7 +53,7 @@ pub fn gating_forward(
 ) -> Result<Gating, Error> {
     router.check()?;
     let rows = scores.len() / router.experts;
-    check_length("scores", rows * router.experts, "a multiple of the number of experts", scores.len())?;
+    require::length("scores", rows * router.experts, "a multiple of the number of experts", scores.len())?;
     if let Some(Replay { trace, mask }) = replay {
         if trace.layers() == 0 || !rows.is_multiple_of(trace.layers()) {
             let expected = "as many layers as `scores` has rows per token";
@@ -62,7 +62,7 @@ pub fn gating_forward(
         let tokens = rows / trace.layers();
         trace.validate(tokens, router.experts)?;
         if let Some(bytes) = mask.bytes() {
-            check_length("replay mask", tokens, "one per token of the trace", bytes.len())?;
+            require::length("replay mask", tokens, "one per token of the trace", bytes.len())?;
         }
     }
     let entries = rows * router.top_k;

@@ -4,7 +4,6 @@
 use super::locate;
 use super::reward::{check_finite64, check_scores, not_infinite};
 use super::roles::Roles;
-use crate::batch::check_length;
 use crate::{Advantage, Batch, Device, Error};
 use lockstep_core::Error as Argument;
 use lockstep_core::advantage::{EntropyBonus, Order, RoleBaseline, Sharpen, Sharpening};
@@ -86,7 +85,7 @@ pub fn sharpen(
     params: &SharpenParams<'_>,
 ) -> Result<Vec<f32>, Error> {
     check_scores(batch, "rewards", rewards, valid)?;
-    check_length("advantage", batch.sequences(), "one per sequence", advantage.len())?;
+    require::length("advantage", batch.sequences(), "one per sequence", advantage.len())?;
     locate::each_finite("advantage", advantage)?;
     let logp = sequence_logp(device, batch, "logp", params.logp)?;
     let logp_ref = match params.logp_ref {
@@ -140,7 +139,7 @@ pub fn role_baseline(
     decay: f64,
     order: Order,
 ) -> Result<(Vec<f32>, Vec<f64>), Error> {
-    check_length("roles", rewards.len(), "one per reward", roles.len())?;
+    require::length("roles", rewards.len(), "one per reward", roles.len())?;
     check_finite64("state", state, |_| true)?;
     if let Some(index) = rewards.iter().position(|r| r.is_infinite()) {
         return Err(require::value("rewards", Some(index), Domain::Reward.expected(), rewards[index]).into());
@@ -193,7 +192,7 @@ pub fn entropy_bonus(
         Advantage::PerSequence(values) => (values, false),
     };
     let expected = if per_token { batch.tokens() } else { batch.sequences() };
-    check_length(
+    require::length(
         "advantage",
         expected,
         if per_token { "one per token" } else { "one per sequence" },

@@ -1,6 +1,5 @@
 //! Policy versions within sequences, for partial rollouts.
 
-use crate::batch::check_length;
 use crate::{Batch, Device, Error};
 use lockstep_core::ragged::{In, Out};
 use lockstep_core::ratio::{Staleness as Kernel, staleness::VERSIONS};
@@ -43,7 +42,7 @@ pub fn staleness(
     current: i32,
     max_staleness: i32,
 ) -> Result<Staleness, Error> {
-    check_length("versions", batch.tokens(), "one per token of `cu_seqlens`", versions.len())?;
+    require::length("versions", batch.tokens(), "one per token of `cu_seqlens`", versions.len())?;
     let bad = |i: &usize| batch.loss_mask().at(*i) && !(-1..VERSIONS).contains(&versions[*i]);
     if let Some(index) = (0..versions.len()).find(bad) {
         let expected = "a version below 2^24, or -1 for none";

@@ -3,10 +3,10 @@
 use super::advantage::{GroupParams, group_advantage};
 use super::combine::combine;
 use super::locate;
-use crate::batch::check_length;
 use crate::{Batch, Device, Error};
 use lockstep_core::advantage::{Baseline, Scale, Singleton, StepReturn};
 use lockstep_core::ragged::{In, Offsets, Out};
+use lockstep_core::require;
 
 /// The steps of trajectories.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -78,7 +78,7 @@ pub fn step_return(
     include_first_mismatch: bool,
 ) -> Result<Vec<f32>, Error> {
     let Steps { cu_steps, rewards, matches } = *steps;
-    check_length("matches", rewards.len(), "one per step reward", matches.len())?;
+    require::length("matches", rewards.len(), "one per step reward", matches.len())?;
     let mut returns = vec![0.0; rewards.len()];
     let kernel = StepReturn {
         cu_steps: Offsets::new("cu_steps", cu_steps, rewards.len(), "steps")?,
@@ -110,7 +110,7 @@ pub fn step_advantages(
     episode_rewards: &[f32],
     params: &StepParams,
 ) -> Result<StepAdvantages, Error> {
-    check_length("cu_steps", batch.sequences() + 1, "one per sequence, plus one", steps.cu_steps.len())?;
+    require::length("cu_steps", batch.sequences() + 1, "one per sequence, plus one", steps.cu_steps.len())?;
     let returns = step_return(device, steps, params.gamma, params.include_first_mismatch)?;
     let scale = match params.norm_by_std {
         true => Scale::Std { ddof: 1, eps: params.eps },

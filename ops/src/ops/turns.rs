@@ -2,7 +2,6 @@
 
 use super::whiten::{WhitenParams, with_moments};
 use super::{discounted_return, locate, moments};
-use crate::batch::check_length;
 use crate::{Batch, Device, Error};
 use lockstep_core::Error as Argument;
 use lockstep_core::advantage::Divisor;
@@ -58,7 +57,7 @@ pub fn turn_return(
     gamma: f64,
 ) -> Result<Vec<f32>, Error> {
     let count = turns.cu_turns.len().saturating_sub(1);
-    check_length("turn rewards", count, "one per turn", turns.rewards.len())?;
+    require::length("turn rewards", count, "one per turn", turns.rewards.len())?;
     Offsets::new("cu_turns", turns.cu_turns, batch.tokens(), "tokens")?;
     if let Some(index) = turns.cu_turns.windows(2).position(|pair| pair[0] == pair[1]) {
         return Err(Argument::EmptyRow { argument: "cu_turns", index, row: "turn" }.into());
@@ -100,7 +99,7 @@ pub fn normalize_roles(
     roles: &[u32],
     norm: &RoleNorm,
 ) -> Result<Vec<f32>, Error> {
-    check_length("roles", values.len(), "one per turn", roles.len())?;
+    require::length("roles", values.len(), "one per turn", roles.len())?;
     locate::each_finite("values", values)?;
     let mut distinct: Vec<u32> = roles.to_vec();
     distinct.sort_unstable();
@@ -148,7 +147,7 @@ pub fn normalize_roles(
 ///
 /// Errors: offsets or lengths that disagree.
 pub fn spread(batch: &Batch<'_>, offsets: &[u32], values: &[f32]) -> Result<Vec<f32>, Error> {
-    check_length("values", offsets.len().saturating_sub(1), "one per span of tokens", values.len())?;
+    require::length("values", offsets.len().saturating_sub(1), "one per span of tokens", values.len())?;
     let spans = Offsets::new("offsets", offsets, batch.tokens(), "tokens")?;
     let mut tokens = vec![0.0; batch.tokens()];
     for (k, value) in values.iter().enumerate() {

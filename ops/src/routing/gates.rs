@@ -3,10 +3,10 @@
 
 use super::mismatch::check_pair;
 use super::{Ids, RoutingTrace};
-use crate::batch::check_length;
 use crate::{Device, Error, ops};
 use lockstep_core::Error as Argument;
 use lockstep_core::num::{exp64, ln64};
+use lockstep_core::require;
 use lockstep_core::routing::{Router, RouterKind, Trace};
 
 /// A KL divergence of gates, in nats, summed over routers (pairs of token and layer).
@@ -68,7 +68,7 @@ pub fn gate_kl(a: (&Trace<'_>, &[f32]), b: (&Trace<'_>, &[f32])) -> Result<GateK
     check_pair(a.0, b.0)?;
     let (rows, k) = (a.0.rows(), a.0.top_k());
     for (argument, (_, gates)) in [("first gates", a), ("second gates", b)] {
-        check_length(argument, rows * k, "rows of the trace times top_k", gates.len())?;
+        require::length(argument, rows * k, "rows of the trace times top_k", gates.len())?;
     }
     let mut found = GateKl::of(a.0.layers());
     for row in (0..rows).filter(|row| !a.0.is_absent(*row) && !b.0.is_absent(*row)) {
@@ -144,8 +144,8 @@ pub fn replay_kl(
 ) -> Result<GateKl, Error> {
     let live = ops::gating_forward(device, router, scores, bias, None)?.chosen;
     let rows = scores.len() / router.experts;
-    check_length("trace", rows, "rows of scores", trace.rows())?;
-    check_length("top_k of the trace", router.top_k, "that of the router", trace.top_k())?;
+    require::length("trace", rows, "rows of scores", trace.rows())?;
+    require::length("top_k of the trace", router.top_k, "that of the router", trace.top_k())?;
     trace.validate(trace.tokens(), router.experts)?;
     let live = |row: usize, j: usize| match &live {
         Ids::U8(ids) => usize::from(ids[row * router.top_k + j]),

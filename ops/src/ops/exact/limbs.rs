@@ -132,7 +132,7 @@ struct Reader<'a> {
 
 impl<'a> Reader<'a> {
     fn new(limbs: &'a [i64], expected: usize) -> Result<Self, Error> {
-        crate::batch::check_length("limbs", expected, "the number of limbs of these totals", limbs.len())?;
+        require::length("limbs", expected, "the number of limbs of these totals", limbs.len())?;
         Ok(Reader { limbs, next: 0 })
     }
 

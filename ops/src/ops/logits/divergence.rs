@@ -1,11 +1,11 @@
 //! KL divergence between rows of logits.
 
-use crate::batch::check_length;
 use crate::{Device, Error};
 use lockstep_core::Error as Argument;
 use lockstep_core::logits::kl::Direction;
 use lockstep_core::logits::{LogitRows, LogitsKl};
 use lockstep_core::ragged::{In, Mask, Out, flag};
+use lockstep_core::require;
 
 /// Logits of a policy and of its reference for the same tokens.
 #[derive(Clone, Copy, Debug)]
@@ -62,10 +62,10 @@ pub fn logits_kl(
 ) -> Result<Divergence, Error> {
     let n = rows.logits.len() / rows.vocab.max(1);
     if let Some(mask) = rows.loss_mask {
-        check_length("loss_mask", n, "one per row of logits", mask.len())?;
+        require::length("loss_mask", n, "one per row of logits", mask.len())?;
     }
     if let Some(coef) = coef {
-        check_length("coef", n, "one per row of logits", coef.len())?;
+        require::length("coef", n, "one per row of logits", coef.len())?;
     }
     let live = Mask::new(rows.loss_mask);
     let zeros = vec![0.0; if coef.is_none() { n } else { 0 }];

@@ -29,13 +29,13 @@
 //! ```
 
 use super::{Coefs, GRADIENT, HINT, Logits, Statistics};
-use crate::batch::check_length;
 use crate::{Compiled, Device, Error};
 use lockstep_core::Error as Argument;
 use lockstep_core::logits::vocab_parallel::{HOLDERS, LABEL, SUMS, unpacked};
 use lockstep_core::logits::{LogitsGradient, VocabParallelStatistics, VocabParallelSums, VocabParallelTop};
 use lockstep_core::num::Storage;
 use lockstep_core::ragged::{In, Mask, Out, flag};
+use lockstep_core::require;
 
 /// A rank's shard of the vocabulary.
 #[derive(Clone, Copy, Debug)]
@@ -79,7 +79,7 @@ where
     for<'a> VocabParallelSums<'a, S>: Compiled,
 {
     let rows = shard.rows.any_labels()?;
-    check_length("top", rows.rows, "one per row of logits", top.len())?;
+    require::length("top", rows.rows, "one per row of logits", top.len())?;
     let mut sums = vec![0.0; SUMS[usize::from(moments)] * rows.rows];
     let mut alarms = vec![0; rows.rows];
     let kernel = VocabParallelSums {
@@ -118,9 +118,9 @@ pub fn vocab_parallel_statistics(
         return Err(Argument::Empty { argument: "top", expected: "one per row of logits" }.into());
     }
     let moments = sums.len() == SUMS[1] * rows;
-    check_length("sums", SUMS[usize::from(moments)] * rows, "four or eight per row", sums.len())?;
+    require::length("sums", SUMS[usize::from(moments)] * rows, "four or eight per row", sums.len())?;
     if let Some(mask) = loss_mask {
-        check_length("loss_mask", rows, "one per row of logits", mask.len())?;
+        require::length("loss_mask", rows, "one per row of logits", mask.len())?;
     }
     let (mut out, mut alarms) = (Statistics::new(rows, temperature, moments), vec![0; rows]);
     let kernel = VocabParallelStatistics {

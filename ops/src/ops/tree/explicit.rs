@@ -1,11 +1,11 @@
 //! Trees given by parent pointers: values of tree rollouts and MCTS, and advantages of their steps.
 
 use super::{Outcomes, PrefixTree, value};
-use crate::batch::check_length;
 use crate::ops::advantage::{GroupParams, group_advantage};
 use crate::{Batch, Device, Error};
 use lockstep_core::advantage::{Baseline, Scale, Singleton};
 use lockstep_core::ragged::Offsets;
+use lockstep_core::require;
 use lockstep_core::tree::NONE;
 
 /// A forest of M nodes (steps), with one root for each prompt.
@@ -84,10 +84,10 @@ pub fn step_values(
     params: &StepParams,
 ) -> Result<StepValues, Error> {
     let nodes = tree.parent.len();
-    check_length("outcome", nodes, "one per node of `parent`", tree.outcome.len())?;
+    require::length("outcome", nodes, "one per node of `parent`", tree.outcome.len())?;
     check_parents(tree.parent)?;
     if let Some(weights) = tree.weights {
-        check_length("weights", nodes, "one per node of `parent`", weights.len())?;
+        require::length("weights", nodes, "one per node of `parent`", weights.len())?;
         if let Some(index) = weights.iter().position(|w| !(*w >= 0.0 && w.is_finite())) {
             return Err(value("weights", index, "a finite weight of at least 0", weights[index].into()));
         }

@@ -13,10 +13,10 @@ pub use spread::{Segments, spread};
 pub use statistics::TreeStatistics;
 pub use tempo::{Tempo, TempoParams, tempo};
 
-use crate::batch::check_length;
 use crate::{Batch, Device, Error};
 use lockstep_core::Error as Argument;
 use lockstep_core::ragged::{In, Mask, Offsets, Out};
+use lockstep_core::require;
 use lockstep_core::tree::{self, TreeAdvantage, TreeNodes, TreeSort};
 
 /// Token ids, in either type that tokenizers use. Only equality and one fixed order matter.
@@ -81,7 +81,7 @@ impl<'a> Outcomes<'a> {
     fn check(&self, batch: &Batch<'_>) -> Result<(), Error> {
         batch.check_sequences("rewards", self.rewards.len())?;
         if let Some(valid) = self.valid {
-            check_length("valid", batch.sequences(), "one per sequence", valid.len())?;
+            require::length("valid", batch.sequences(), "one per sequence", valid.len())?;
         }
         let counted = |i: usize| self.valid.is_none_or(|valid| valid[i] != 0);
         let infinite = |i: &usize| counted(*i) && self.rewards[*i].is_infinite();
@@ -275,7 +275,7 @@ impl PrefixTree {
             batch.check_sequences("advantage", advantage.len())?;
         }
         if let Some((std, _)) = std {
-            check_length("std", batch.groups(), "one per group of `cu_groups`", std.len())?;
+            require::length("std", batch.groups(), "one per group of `cu_groups`", std.len())?;
         }
         token_advantage.resize(batch.tokens(), 0.0);
         let kernel = TreeAdvantage {

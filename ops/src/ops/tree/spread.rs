@@ -2,7 +2,6 @@
 
 use super::explicit::check_parents;
 use super::{Tokens, value};
-use crate::batch::check_length;
 use crate::{Batch, Error};
 use lockstep_core::require;
 use lockstep_core::tree::NONE;
@@ -35,7 +34,7 @@ pub fn spread(
     advantage: Option<&[f32]>,
 ) -> Result<Vec<f32>, Error> {
     segments.check(batch)?;
-    check_length("step", segments.parent.len(), "one per node of `parent`", step.len())?;
+    require::length("step", segments.parent.len(), "one per node of `parent`", step.len())?;
     if let Some(advantage) = advantage {
         batch.check_sequences("advantage", advantage.len())?;
     }
@@ -58,8 +57,8 @@ pub fn spread(
 impl Segments<'_> {
     fn check(&self, batch: &Batch<'_>) -> Result<(), Error> {
         let nodes = self.parent.len();
-        check_length("start", nodes, "one per node of `parent`", self.start.len())?;
-        check_length("end", nodes, "one per node of `parent`", self.end.len())?;
+        require::length("start", nodes, "one per node of `parent`", self.start.len())?;
+        require::length("end", nodes, "one per node of `parent`", self.end.len())?;
         batch.check_sequences("leaf", self.leaf.len())?;
         check_parents(self.parent)?;
         for node in 0..nodes {

@@ -19,7 +19,6 @@
 //! | V0.5-style (our reading) | `Shrunk` | `None` | 2603.10848 |
 
 use crate::Error;
-use crate::op::{Arg, Decoder, Encoder};
 use crate::require;
 
 /// The baseline b of A = (R − b) / scale, over the n counted members of a group, whose mean reward is r̄.
@@ -171,75 +170,13 @@ impl Scale {
     }
 }
 
-#[allow(unsafe_code)]
-impl Arg for Baseline {
-    const POINTERS: usize = 0;
-    const WORDS: usize = 2;
-    #[inline(always)]
-    fn encode<E: Encoder>(&self, to: &mut E) {
-        let (kind, number) = match *self {
-            Baseline::Mean => (0, 0.0),
-            Baseline::LeaveOneOut => (1, 0.0),
-            Baseline::Weighted { eps } => (2, eps),
-            Baseline::Length => (3, 0.0),
-            Baseline::Median => (4, 0.0),
-            Baseline::Second => (5, 0.0),
-            Baseline::Given => (6, 0.0),
-            Baseline::Shrunk { tau2, laplace: false } => (7, tau2),
-            Baseline::Shrunk { tau2, laplace: true } => (8, tau2),
-        };
-        to.word(kind);
-        number.encode(to);
-    }
-    #[inline(always)]
-    unsafe fn decode(from: &mut Decoder) -> Self {
-        let (kind, number) = (from.word(), f64::from_bits(from.word()));
-        match kind {
-            1 => Baseline::LeaveOneOut,
-            2 => Baseline::Weighted { eps: number },
-            3 => Baseline::Length,
-            4 => Baseline::Median,
-            5 => Baseline::Second,
-            6 => Baseline::Given,
-            7 => Baseline::Shrunk { tau2: number, laplace: false },
-            8 => Baseline::Shrunk { tau2: number, laplace: true },
-            _ => Baseline::Mean,
-        }
-    }
-}
+crate::launch_args!(enum Baseline (number: f64) {
+    0 => Mean, 1 => LeaveOneOut, 2 => Weighted { eps: number }, 3 => Length, 4 => Median, 5 => Second, 6 => Given,
+    7 => Shrunk { tau2: number, laplace: false }, 8 => Shrunk { tau2: number, laplace: true }
+});
 
-#[allow(unsafe_code)]
-impl Arg for Scale {
-    const POINTERS: usize = 0;
-    const WORDS: usize = 3;
-    #[inline(always)]
-    fn encode<E: Encoder>(&self, to: &mut E) {
-        let (kind, ddof, number) = match *self {
-            Scale::None { ddof } => (0, ddof, 0.0),
-            Scale::Std { ddof, eps } => (1, ddof, eps),
-            Scale::LeaveOneOutStd { ddof, eps } => (2, ddof, eps),
-            Scale::Mad { floor } => (3, 0, floor),
-            Scale::Mean => (4, 0, 0.0),
-            Scale::Batch { ddof, eps } => (5, ddof, eps),
-            Scale::Nonzero { norm } => (6, 0, norm),
-            Scale::RootMeanSquare { ddof, eps } => (7, ddof, eps),
-        };
-        to.word(kind);
-        ddof.encode(to);
-        number.encode(to);
-    }
-    #[inline(always)]
-    unsafe fn decode(from: &mut Decoder) -> Self {
-        let (kind, ddof, eps) = (from.word(), from.word() as u32, f64::from_bits(from.word()));
-        match kind {
-            1 => Scale::Std { ddof, eps },
-            2 => Scale::LeaveOneOutStd { ddof, eps },
-            3 => Scale::Mad { floor: eps },
-            4 => Scale::Mean,
-            5 => Scale::Batch { ddof, eps },
-            6 => Scale::Nonzero { norm: eps },
-            7 => Scale::RootMeanSquare { ddof, eps },
-            _ => Scale::None { ddof },
-        }
-    }
-}
+crate::launch_args!(enum Scale (ddof: u32, number: f64) {
+    0 => None { ddof }, 1 => Std { ddof, eps: number }, 2 => LeaveOneOutStd { ddof, eps: number },
+    3 => Mad { floor: number }, 4 => Mean, 5 => Batch { ddof, eps: number }, 6 => Nonzero { norm: number },
+    7 => RootMeanSquare { ddof, eps: number }
+});

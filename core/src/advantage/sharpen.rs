@@ -30,7 +30,7 @@
 use super::members::Members;
 use crate::Error;
 use crate::num;
-use crate::op::{Arg, Decoder, Encoder, Kernel};
+use crate::op::Kernel;
 use crate::ragged::{In, Mask, Offsets, Out};
 use crate::require;
 use crate::team::Team;
@@ -71,30 +71,11 @@ impl Sharpening {
     }
 }
 
-#[allow(unsafe_code)]
-impl Arg for Sharpening {
-    const POINTERS: usize = 0;
-    const WORDS: usize = 3;
-    #[inline(always)]
-    fn encode<E: Encoder>(&self, to: &mut E) {
-        let (kind, numbers) = match *self {
-            Sharpening::Novelty { lambda, kappa } => (0, [lambda, kappa]),
-            Sharpening::Overconfidence { alpha, cap, relu: false } => (1, [alpha, cap]),
-            Sharpening::Overconfidence { alpha, cap, relu: true } => (2, [alpha, cap]),
-        };
-        to.word(kind);
-        numbers.encode(to);
-    }
-    #[inline(always)]
-    unsafe fn decode(from: &mut Decoder) -> Self {
-        let kind = from.word();
-        let (first, second) = (f64::from_bits(from.word()), f64::from_bits(from.word()));
-        match kind {
-            0 => Sharpening::Novelty { lambda: first, kappa: second },
-            kind => Sharpening::Overconfidence { alpha: first, cap: second, relu: kind == 2 },
-        }
-    }
-}
+crate::launch_args!(enum Sharpening (first: f64, second: f64) {
+    0 => Novelty { lambda: first, kappa: second },
+    1 => Overconfidence { alpha: first, cap: second, relu: false },
+    2 => Overconfidence { alpha: first, cap: second, relu: true }
+});
 
 crate::kernel! {
     /// The op `sharpen`: one adjusted advantage per sequence.

@@ -18,7 +18,6 @@
 
 use crate::Error;
 use crate::num;
-use crate::op::{Arg, Decoder, Encoder};
 use crate::ragged::In;
 use crate::require;
 use crate::team::Team;
@@ -39,32 +38,9 @@ pub enum PerRow {
     Constant(f64),
 }
 
-#[allow(unsafe_code)]
-impl Arg for PerRow {
-    const POINTERS: usize = 0;
-    const WORDS: usize = 2;
-    #[inline(always)]
-    fn encode<E: Encoder>(&self, to: &mut E) {
-        let (kind, number) = match *self {
-            PerRow::One => (0, 0.0),
-            PerRow::Length { eps } => (1, eps),
-            PerRow::AtLeastOne => (2, 0.0),
-            PerRow::Constant(c) => (3, c),
-        };
-        to.word(kind);
-        number.encode(to);
-    }
-    #[inline(always)]
-    unsafe fn decode(from: &mut Decoder) -> Self {
-        let (kind, number) = (from.word(), f64::from_bits(from.word()));
-        match kind {
-            1 => PerRow::Length { eps: number },
-            2 => PerRow::AtLeastOne,
-            3 => PerRow::Constant(number),
-            _ => PerRow::One,
-        }
-    }
-}
+crate::launch_args!(enum PerRow (number: f64) {
+    0 => One, 1 => Length { eps: number }, 2 => AtLeastOne, 3 => Constant(number)
+});
 
 /// The weight of every live token of a sequence.
 #[derive(Clone, Copy, Debug, PartialEq)]

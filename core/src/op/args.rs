@@ -185,13 +185,15 @@ impl<A: Arg + Copy, const N: usize> Arg for [A; N] {
     }
 }
 
-/// Implements [`Arg`](crate::op::Arg) for a struct from the list of its fields, or for an enum without
-/// fields.
+/// Implements [`Arg`](crate::op::Arg) for a struct from the list of its fields, for an enum without fields, or
+/// for an enum whose variants are numbered and share the words of the named slots. Any other number is the
+/// first variant.
 ///
 /// ```text
 /// launch_args!(LossOut<'_> { token_loss, row_loss });
 /// launch_args!(impl[S: Storage] LogitRows<'_, S> { … });
 /// launch_args!(enum Direction { Prefix, Suffix });
+/// launch_args!(enum PerRow (number: f64) { 0 => One, 1 => Length { eps: number }, 3 => Constant(number) });
 /// ```
 ///
 /// Leaving out a field is a compile error.
@@ -219,6 +221,49 @@ macro_rules! launch_args {
                 unsafe { Self { $($field: $crate::op::Arg::decode(from)),* } }
             }
         }
+    };
+    (
+        enum $name:ident $slots:tt {
+            $default:literal => $first:ident $({ $($named:tt)* })?
+            $(, $number:literal => $variant:ident $({ $($fields:tt)* })? $(($($tuple:tt)*))?)* $(,)?
+        }
+    ) => {
+        #[allow(unsafe_code)]
+        impl $crate::op::Arg for $name {
+            const POINTERS: usize = 0;
+            const WORDS: usize = $crate::launch_args!(@words $slots);
+            // Where every variant has all the slots, nothing reads the absent ones.
+            #[allow(unused_variables)]
+            #[inline(always)]
+            fn encode<Enc: $crate::op::Encoder>(&self, to: &mut Enc) {
+                $crate::launch_args!(@absent $slots);
+                match *self {
+                    $name::$first $({ $($named)* })? => $crate::launch_args!(@encode to, $default, $slots),
+                    $($name::$variant $({ $($fields)* })? $(($($tuple)*))? => {
+                        $crate::launch_args!(@encode to, $number, $slots)
+                    })*
+                }
+            }
+            #[inline(always)]
+            unsafe fn decode(from: &mut $crate::op::Decoder) -> Self {
+                let kind = from.word();
+                $crate::launch_args!(@decode from, $slots);
+                match kind {
+                    $($number => $name::$variant $({ $($fields)* })? $(($($tuple)*))?,)*
+                    _ => $name::$first $({ $($named)* })?,
+                }
+            }
+        }
+    };
+    (@words ($($slot:ident: $type:ty),*)) => { 1 $(+ <$type as $crate::op::Arg>::WORDS)* };
+    (@absent ($($slot:ident: $type:ty),*)) => { $(let $slot = <$type>::default();)* };
+    (@encode $to:ident, $number:literal, ($($slot:ident: $type:ty),*)) => {{
+        $to.word($number);
+        $($crate::op::Arg::encode(&$slot, $to);)*
+    }};
+    (@decode $from:ident, ($($slot:ident: $type:ty),*)) => {
+        // SAFETY: guaranteed by the caller.
+        $(let $slot = unsafe { <$type as $crate::op::Arg>::decode($from) };)*
     };
     (enum $name:ident { $first:ident $(, $variant:ident)* $(,)? }) => {
         #[allow(unsafe_code)]

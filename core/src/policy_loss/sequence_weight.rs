@@ -26,7 +26,7 @@
 
 use crate::Error;
 use crate::num::{self, Arith};
-use crate::op::{Arg, Decoder, Encoder, Kernel};
+use crate::op::Kernel;
 use crate::ragged::{In, Mask, Offsets, Out, Stream, flag};
 use crate::require;
 use crate::team::{Element, Lane, Team};
@@ -76,34 +76,9 @@ impl SequenceRule {
     }
 }
 
-#[allow(unsafe_code)]
-impl Arg for SequenceRule {
-    const POINTERS: usize = 0;
-    const WORDS: usize = 5;
-    #[inline(always)]
-    fn encode<E: Encoder>(&self, to: &mut E) {
-        let (kind, numbers) = match *self {
-            SequenceRule::Vespo { k_pos, lambda_pos, k_neg, lambda_neg } => {
-                (0, [k_pos, lambda_pos, k_neg, lambda_neg])
-            }
-            SequenceRule::Topr => (1, [0.0; 4]),
-            SequenceRule::OffPolicyMask { delta } => (2, [delta, 0.0, 0.0, 0.0]),
-        };
-        to.word(kind);
-        numbers.encode(to);
-    }
-    #[inline(always)]
-    unsafe fn decode(from: &mut Decoder) -> Self {
-        let kind = from.word();
-        let mut number = || f32::from_bits(from.word() as u32);
-        let (k_pos, lambda_pos, k_neg, lambda_neg) = (number(), number(), number(), number());
-        match kind {
-            1 => SequenceRule::Topr,
-            2 => SequenceRule::OffPolicyMask { delta: k_pos },
-            _ => SequenceRule::Vespo { k_pos, lambda_pos, k_neg, lambda_neg },
-        }
-    }
-}
+crate::launch_args!(enum SequenceRule (k_pos: f32, lambda_pos: f32, k_neg: f32, lambda_neg: f32) {
+    0 => Vespo { k_pos, lambda_pos, k_neg, lambda_neg }, 1 => Topr, 2 => OffPolicyMask { delta: k_pos }
+});
 
 /// VESPO's bound on the log-ratios of tokens and of the sequence.
 const LOG_MAX: f32 = 20.0;

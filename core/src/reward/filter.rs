@@ -27,7 +27,7 @@
 use crate::Error;
 use crate::advantage::members::Members;
 use crate::num::{self, Arith};
-use crate::op::{Arg, Decoder, Encoder, Kernel};
+use crate::op::Kernel;
 use crate::ragged::{In, Mask, Offsets, Out};
 use crate::require;
 use crate::team::Team;
@@ -69,67 +69,34 @@ pub enum Criterion {
 }
 
 impl Criterion {
-    fn numbers(self) -> (u64, [f64; 2]) {
-        match self {
-            Criterion::Varied => (0, [0.0; 2]),
-            Criterion::Spread { eta } => (1, [eta, 0.0]),
-            Criterion::SolveRate { threshold, limit } => (2, [threshold, limit]),
-            Criterion::Balanced { tau } => (3, [tau, 0.0]),
-            Criterion::Equal { value } => (4, [value, 0.0]),
-            Criterion::Nonzero => (5, [0.0; 2]),
-            Criterion::AtMost { limit } => (6, [limit, 0.0]),
-        }
-    }
-
     /// Whether the criterion keeps or drops whole groups.
+    #[inline(always)]
     pub fn is_of_groups(self) -> bool {
-        self.numbers().0 < 4
+        !matches!(self, Criterion::Equal { .. } | Criterion::Nonzero | Criterion::AtMost { .. })
     }
 
     /// Checks that the criterion's numbers are in their domain.
     ///
     /// Errors: a number that is not finite; a negative `eta` or `tau`.
     pub fn check(self) -> Result<(), Error> {
-        let (argument, least) = match self {
-            Criterion::Spread { .. } => ("eta", 0.0),
-            Criterion::SolveRate { .. } => ("limit", f64::NEG_INFINITY),
-            Criterion::Balanced { .. } => ("tau", 0.0),
-            Criterion::Equal { .. } => ("value", f64::NEG_INFINITY),
-            Criterion::AtMost { .. } => ("limit", f64::NEG_INFINITY),
-            Criterion::Varied | Criterion::Nonzero => return Ok(()),
-        };
-        self.numbers().1.into_iter().try_for_each(|got| match least == 0.0 {
-            true => require::not_negative(argument, got),
-            false => require::finite(argument, got),
-        })
-    }
-}
-
-#[allow(unsafe_code)]
-impl Arg for Criterion {
-    const POINTERS: usize = 0;
-    const WORDS: usize = 3;
-    #[inline(always)]
-    fn encode<E: Encoder>(&self, to: &mut E) {
-        let (kind, numbers) = self.numbers();
-        to.word(kind);
-        numbers.encode(to);
-    }
-    #[inline(always)]
-    unsafe fn decode(from: &mut Decoder) -> Self {
-        let kind = from.word();
-        let (first, second) = (f64::from_bits(from.word()), f64::from_bits(from.word()));
-        match kind {
-            1 => Criterion::Spread { eta: first },
-            2 => Criterion::SolveRate { threshold: first, limit: second },
-            3 => Criterion::Balanced { tau: first },
-            4 => Criterion::Equal { value: first },
-            5 => Criterion::Nonzero,
-            6 => Criterion::AtMost { limit: first },
-            _ => Criterion::Varied,
+        match self {
+            Criterion::Spread { eta } => require::not_negative("eta", eta),
+            Criterion::SolveRate { threshold, limit } => {
+                require::finite("threshold", threshold)?;
+                require::finite("limit", limit)
+            }
+            Criterion::Balanced { tau } => require::not_negative("tau", tau),
+            Criterion::Equal { value } => require::finite("value", value),
+            Criterion::AtMost { limit } => require::finite("limit", limit),
+            Criterion::Varied | Criterion::Nonzero => Ok(()),
         }
     }
 }
+
+crate::launch_args!(enum Criterion (first: f64, second: f64) {
+    0 => Varied, 1 => Spread { eta: first }, 2 => SolveRate { threshold: first, limit: second },
+    3 => Balanced { tau: first }, 4 => Equal { value: first }, 5 => Nonzero, 6 => AtMost { limit: first }
+});
 
 crate::kernel! {
     /// The op `filter_groups`: which groups and sequences remain in the batch.
@@ -198,7 +165,7 @@ impl Kernel for FilterGroups<'_> {
             Criterion::Balanced { tau } => (num::div64(total, n).abs(), num::div64(total, n).abs() <= tau),
             _ => (num::div64(hits, n), false),
         };
-        let (groups, out) = (criterion.numbers().0 < 4, *self.keep);
+        let (groups, out) = (criterion.is_of_groups(), *self.keep);
         team.for_each(span, move |i| out.put(i, u8::from(if groups { all } else { wanted(i) })));
         if team.leads() {
             let size = if all { span.len() as u32 } else { 0 };

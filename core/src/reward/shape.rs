@@ -30,7 +30,7 @@
 use crate::Error;
 use crate::advantage::members::Members;
 use crate::num;
-use crate::op::{Arg, Decoder, Encoder, Kernel};
+use crate::op::Kernel;
 use crate::ragged::{In, Mask, Offsets, Out};
 use crate::require;
 use crate::team::Team;
@@ -97,42 +97,12 @@ impl Shaping {
     }
 }
 
-#[allow(unsafe_code)]
-impl Arg for Shaping {
-    const POINTERS: usize = 0;
-    const WORDS: usize = 5;
-    #[inline(always)]
-    fn encode<E: Encoder>(&self, to: &mut E) {
-        let (kind, tokens, numbers) = match *self {
-            Shaping::Overlong { max_length, buffer, factor, saturate: false } => {
-                (0, [max_length, buffer], [factor, 0.0])
-            }
-            Shaping::Overlong { max_length, buffer, factor, saturate: true } => {
-                (1, [max_length, buffer], [factor, 0.0])
-            }
-            Shaping::Signs { correct, wrong } => (2, [0, 0], [correct, wrong]),
-            Shaping::Flawed { lambda } => (3, [0, 0], [lambda, 0.0]),
-            Shaping::Brevity { limit } => (4, [limit, 0], [0.0, 0.0]),
-            Shaping::Preferred => (5, [0, 0], [0.0, 0.0]),
-        };
-        to.word(kind);
-        tokens.encode(to);
-        numbers.encode(to);
-    }
-    #[inline(always)]
-    unsafe fn decode(from: &mut Decoder) -> Self {
-        let kind = from.word();
-        let (max_length, buffer) = (from.word() as u32, from.word() as u32);
-        let (first, second) = (f64::from_bits(from.word()), f64::from_bits(from.word()));
-        match kind {
-            2 => Shaping::Signs { correct: first, wrong: second },
-            3 => Shaping::Flawed { lambda: first },
-            4 => Shaping::Brevity { limit: max_length },
-            5 => Shaping::Preferred,
-            kind => Shaping::Overlong { max_length, buffer, factor: first, saturate: kind == 1 },
-        }
-    }
-}
+crate::launch_args!(enum Shaping (most: u32, buffer: u32, first: f64, second: f64) {
+    0 => Overlong { max_length: most, buffer, factor: first, saturate: false },
+    1 => Overlong { max_length: most, buffer, factor: first, saturate: true },
+    2 => Signs { correct: first, wrong: second }, 3 => Flawed { lambda: first },
+    4 => Brevity { limit: most }, 5 => Preferred
+});
 
 crate::kernel! {
     /// The op `shape_rewards`: shaped reward of each sequence.

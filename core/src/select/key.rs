@@ -15,7 +15,7 @@
 use crate::Error;
 use crate::gate::{Gate, PpoClip, Sample};
 use crate::num::{self, Arith};
-use crate::op::{Arg, Decoder, Encoder, Kernel};
+use crate::op::Kernel;
 use crate::ragged::{In, Mask, Offsets, Out, Stream};
 use crate::require;
 use crate::team::{Number, Team};
@@ -34,26 +34,7 @@ pub enum Order {
     },
 }
 
-#[allow(unsafe_code)]
-impl Arg for Order {
-    const POINTERS: usize = 0;
-    const WORDS: usize = 3;
-    #[inline(always)]
-    fn encode<E: Encoder>(&self, to: &mut E) {
-        let (random, seed, first) = match *self {
-            Order::Largest => (false, 0, 0),
-            Order::Random { seed, first } => (true, seed, first),
-        };
-        random.encode(to);
-        to.word(seed);
-        to.word(first);
-    }
-    #[inline(always)]
-    unsafe fn decode(from: &mut Decoder) -> Self {
-        let (random, seed, first) = (from.word() != 0, from.word(), from.word());
-        if random { Order::Random { seed, first } } else { Order::Largest }
-    }
-}
+crate::launch_args!(enum Order (seed: u64, first: u64) { 1 => Random { seed, first }, 0 => Largest });
 
 /// A test that excludes the tokens that PPO's clip affects.
 #[derive(Clone, Copy, Debug)]

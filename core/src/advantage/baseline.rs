@@ -171,7 +171,8 @@ impl Scale {
 }
 
 crate::launch_args!(enum Baseline (number: f64) {
-    0 => Mean, 1 => LeaveOneOut, 2 => Weighted { eps: number }, 3 => Length, 4 => Median, 5 => Second, 6 => Given,
+    0 => Mean, 1 => LeaveOneOut, 2 => Weighted { eps: number }, 3 => Length, 4 => Median, 5 => Second,
+    6 => Given,
     7 => Shrunk { tau2: number, laplace: false }, 8 => Shrunk { tau2: number, laplace: true }
 });
 

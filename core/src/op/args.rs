@@ -185,9 +185,9 @@ impl<A: Arg + Copy, const N: usize> Arg for [A; N] {
     }
 }
 
-/// Implements [`Arg`](crate::op::Arg) for a struct from the list of its fields, for an enum without fields, or
-/// for an enum whose variants are numbered and share the words of the named slots. Any other number is the
-/// first variant.
+/// Implements [`Arg`](crate::op::Arg) for a struct from the list of its fields, for an enum without fields,
+/// or for an enum whose variants are numbered and share the words of the named slots. Any other number is
+/// the first variant.
 ///
 /// ```text
 /// launch_args!(LossOut<'_> { token_loss, row_loss });

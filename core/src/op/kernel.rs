@@ -41,8 +41,8 @@ pub trait Partition {
 
 /// Defines the struct of an op, and implements [`Launch`] for it.
 ///
-/// A field is followed by the length that it must have, in brackets. Behind the struct stand the op's name and
-/// what its rows are:
+/// A field is followed by the length that it must have, in brackets. Behind the struct stand the op's name
+/// and what its rows are:
 ///
 /// ```
 /// use lockstep_core::op::Kernel;
@@ -69,7 +69,8 @@ pub trait Partition {
 ///
 /// impl Kernel for Masked<'_> {
 ///     fn row<T: Team>(&self, team: &T, row: usize) {
-///         let (mask, rewards, per_token, out) = (self.loss_mask, self.rewards, self.per_token, *self.masked);
+///         let (mask, rewards, out) = (self.loss_mask, self.rewards, *self.masked);
+///         let per_token = self.per_token;
 ///         team.for_each(self.cu_seqlens.span(row), move |i| {
 ///             let reward = rewards.at(if per_token { i } else { row });
 ///             out.put(i, if mask.at(i) { reward } else { 0.0 });

@@ -51,4 +51,6 @@ impl RatioGranularity {
     }
 }
 
-crate::launch_args!(enum RatioGranularity (log_max: f32) { 0 => Token, 1 => Sequence { log_max }, 2 => Given });
+crate::launch_args!(enum RatioGranularity (log_max: f32) {
+    0 => Token, 1 => Sequence { log_max }, 2 => Given
+});

@@ -20,6 +20,7 @@
 //! differentiated. The guard is applied.
 
 use crate::Error;
+use crate::op::{Arg, Decoder, Encoder};
 use crate::require;
 
 /// The level at which an importance ratio is taken.
@@ -51,6 +52,28 @@ impl RatioGranularity {
     }
 }
 
-crate::launch_args!(enum RatioGranularity (log_max: f32) {
-    0 => Token, 1 => Sequence { log_max }, 2 => Given
-});
+// By hand: with the decoder that `launch_args!` generates, PPO's metrics spill registers on sm_100.
+#[allow(unsafe_code)]
+impl Arg for RatioGranularity {
+    const POINTERS: usize = 0;
+    const WORDS: usize = 2;
+    #[inline(always)]
+    fn encode<E: Encoder>(&self, to: &mut E) {
+        let (kind, log_max) = match *self {
+            RatioGranularity::Token => (0, 0.0),
+            RatioGranularity::Sequence { log_max } => (1, log_max),
+            RatioGranularity::Given => (2, 0.0),
+        };
+        to.word(kind);
+        log_max.encode(to);
+    }
+    #[inline(always)]
+    unsafe fn decode(from: &mut Decoder) -> Self {
+        let (kind, log_max) = (from.word(), f32::from_bits(from.word() as u32));
+        match kind {
+            1 => RatioGranularity::Sequence { log_max },
+            2 => RatioGranularity::Given,
+            _ => RatioGranularity::Token,
+        }
+    }
+}

@@ -69,7 +69,7 @@ static void recipes(void) {
     REFUSED(ls_recipe_open("ab\xff", &recipe), ARGUMENT, "source", 2, "UTF-8");
     REFUSED(ls_recipe_open("[gate", &recipe), RECIPE, NULL, -1, "recipe");
     REFUSED(ls_recipe_open("gates = 1\n", &recipe), RECIPE, NULL, -1, "gates");
-    REFUSED(ls_recipe_open("[gate]\nclip_ratio_low = -1.0\n", &recipe), ARGUMENT, "clip_ratio_low", -1, "expected a number");
+    REFUSED(ls_recipe_open("[gate]\nclip_ratio_low = -1.0\n", &recipe), ARGUMENT, "clip_ratio_low", -1, "expected 0 to 1");
     NOTHING(ls_recipe_name(NULL) == NULL, "recipe");
     NOTHING(ls_recipe_toml(NULL) == NULL, "recipe");
     NOTHING(ls_recipe_explain(NULL) == NULL, "recipe");

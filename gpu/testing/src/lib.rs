@@ -19,4 +19,4 @@ pub use entries::Compute;
 pub use machine::HostDriver;
 pub use settings::Settings;
 pub use state::Live;
-pub use wave::{Exchange, HostWave, with_block, with_lanes};
+pub use wave::{HostWave, with_block, with_lanes};

@@ -1,76 +1,60 @@
-//! A wave whose lanes are host threads, alone or in a block. Slow, with exactly a wave's semantics.
+//! A wave whose lanes are coroutines of one thread, alone or in a block.
+//!
+//! Between two exchanges each lane runs alone. Their order changes from exchange to exchange, so that a lane
+//! that reads what another writes without a [`settle`](Wave::settle) in between finds it written or not.
 
+use corosensei::stack::DefaultStack;
+use corosensei::{Coroutine, CoroutineResult, Yielder};
 use lockstep_kernels::wave::{SHARED, Wave};
-use std::cell::Cell;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
+use std::cell::{Cell, RefCell};
 
-/// The place where the lanes of a wave exchange words.
-#[derive(Debug)]
-pub struct Exchange {
-    /// Two sets, used alternately: a lane that is one exchange ahead must not overwrite what others still
-    /// read. No lane can be two ahead.
-    words: [Vec<AtomicU32>; 2],
-    arrived: AtomicUsize,
-    generation: AtomicUsize,
-    broken: AtomicBool,
+/// Where a lane waits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Place {
+    /// For the lanes of its wave.
+    Wave,
+    /// For the waves of its block.
+    Block,
 }
 
-impl Exchange {
-    fn new(lanes: usize) -> Exchange {
-        let words = || (0..lanes).map(|_| AtomicU32::new(0)).collect();
-        Exchange {
-            words: [words(), words()],
-            arrived: AtomicUsize::new(0),
-            generation: AtomicUsize::new(0),
-            broken: AtomicBool::new(false),
-        }
-    }
+/// Bytes of a lane's stack.
+const STACK: usize = 1 << 19;
 
-    /// Returns when all lanes have arrived.
-    fn meet(&self) {
-        let generation = self.generation.load(Ordering::Acquire);
-        if self.arrived.fetch_add(1, Ordering::AcqRel) + 1 == self.words[0].len() {
-            self.arrived.store(0, Ordering::Relaxed);
-            self.generation.fetch_add(1, Ordering::Release);
-            return;
-        }
-        while self.generation.load(Ordering::Acquire) == generation {
-            assert!(!self.broken.load(Ordering::Relaxed), "another lane panicked");
-            std::thread::yield_now();
-        }
-    }
+thread_local! {
+    /// Stacks of lanes that have ended.
+    static STACKS: RefCell<Vec<DefaultStack>> = const { RefCell::new(Vec::new()) };
 }
 
-/// What the waves of a block share.
-#[derive(Debug)]
-struct Block {
-    /// Where all lanes meet.
-    all: Exchange,
-    words: Vec<AtomicU32>,
-}
+/// The words that lanes exchange: two sets, used alternately. A lane that is one exchange ahead must not
+/// overwrite what others still read; no lane can be two ahead.
+type Words = [Vec<Cell<u32>>; 2];
 
 /// A lane's view of its wave, which is one of a `BLOCK` or alone.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy)]
 pub struct HostWave<'a, const WIDTH: usize, const BLOCK: bool = false> {
-    exchange: &'a Exchange,
-    block: &'a Block,
-    lane: usize,
+    yielder: &'a Yielder<(), Place>,
+    /// Of the wave.
+    words: &'a Words,
+    /// Of the block.
+    shared: &'a [Cell<u32>],
+    waves: usize,
     wave: usize,
+    lane: usize,
     turn: &'a Cell<usize>,
 }
 
 impl<'a, const WIDTH: usize, const BLOCK: bool> HostWave<'a, WIDTH, BLOCK> {
     /// The words of all lanes.
-    fn words(self, word: u32) -> &'a [AtomicU32] {
-        let words = &self.exchange.words[self.turn.get()];
+    fn words(self, word: u32) -> &'a [Cell<u32>] {
+        let words = &self.words[self.turn.get()];
         self.turn.set(1 - self.turn.get());
-        words[self.lane].store(word, Ordering::Relaxed);
-        self.exchange.meet();
+        words[self.lane].set(word);
+        self.yielder.suspend(Place::Wave);
         words
     }
 
     fn exchange(self, word: u32, from: usize) -> u32 {
-        self.words(word)[from].load(Ordering::Relaxed)
+        self.words(word)[from].get()
     }
 }
 
@@ -90,69 +74,92 @@ impl<const WIDTH: usize, const BLOCK: bool> Wave for HostWave<'_, WIDTH, BLOCK> 
         self.exchange(word, 0)
     }
     fn votes(self, condition: bool) -> u32 {
-        let bit = |lane: usize, word: &AtomicU32| word.load(Ordering::Relaxed) << lane;
+        let bit = |lane: usize, word: &Cell<u32>| word.get() << lane;
         self.words(condition.into())[..32].iter().enumerate().map(|(lane, word)| bit(lane, word)).sum()
     }
     fn settle(self) {
-        self.exchange.meet();
+        self.yielder.suspend(Place::Wave);
     }
 
     const BLOCK: bool = BLOCK;
 
     fn waves(self) -> u32 {
-        (self.block.all.words[0].len() / WIDTH) as u32
+        self.waves as u32
     }
     fn wave(self) -> u32 {
         self.wave as u32
     }
     fn meet(self) {
-        self.block.all.meet();
+        self.yielder.suspend(Place::Block);
     }
     fn put(self, at: u32, word: u32) {
-        self.block.words[at as usize].store(word, Ordering::Relaxed);
+        self.shared[at as usize].set(word);
     }
     fn get(self, at: u32) -> u32 {
-        self.block.words[at as usize].load(Ordering::Relaxed)
+        self.shared[at as usize].get()
     }
 }
 
-/// Runs `lane` once for each lane of a wave, all at the same time. Panics if one of them does.
-pub fn with_lanes<const WIDTH: usize>(lane: impl Fn(HostWave<'_, WIDTH>) + Sync) {
+/// Runs `lane` once for each lane of a wave, all at the same time. Panics if one of them does, or if lanes wait
+/// for others that have ended.
+pub fn with_lanes<const WIDTH: usize>(lane: impl Fn(HostWave<'_, WIDTH>)) {
     run(1, lane);
 }
 
-/// Runs `lane` once for each lane of a block of `waves`, all at the same time. Panics if one of them does.
-pub fn with_block<const WIDTH: usize>(waves: u32, lane: impl Fn(HostWave<'_, WIDTH, true>) + Sync) {
+/// Runs `lane` once for each lane of a block of `waves`, all at the same time. Panics as [`with_lanes`] does.
+pub fn with_block<const WIDTH: usize>(waves: u32, lane: impl Fn(HostWave<'_, WIDTH, true>)) {
     run(waves as usize, lane);
 }
 
-fn run<const WIDTH: usize, const BLOCK: bool>(
-    waves: usize,
-    lane: impl Fn(HostWave<'_, WIDTH, BLOCK>) + Sync,
-) {
-    struct Break<'a>(&'a [Exchange], &'a Exchange);
-    impl Drop for Break<'_> {
-        fn drop(&mut self) {
-            if std::thread::panicking() {
-                self.0.iter().chain([self.1]).for_each(|all| all.broken.store(true, Ordering::Relaxed));
+#[allow(unsafe_code)]
+fn run<const WIDTH: usize, const BLOCK: bool>(waves: usize, lane: impl Fn(HostWave<'_, WIDTH, BLOCK>)) {
+    let of_wave = || [0, 1].map(|_| vec![Cell::new(0); WIDTH]);
+    let words: Vec<Words> = (0..waves).map(|_| of_wave()).collect();
+    // What nobody has stored is not 0.
+    let shared = vec![Cell::new(0x7fc5_5555); if BLOCK { SHARED as usize } else { 0 }];
+    let threads = waves * WIDTH;
+    let mut lanes: Vec<Coroutine<(), Place, ()>> = Vec::with_capacity(threads);
+    for thread in 0..threads {
+        let (words, shared, body) = (&words[thread / WIDTH], &shared[..], &lane);
+        let lane = move |yielder: &Yielder<(), Place>, ()| {
+            let (wave, lane) = (thread / WIDTH, thread % WIDTH);
+            body(HostWave { yielder, words, shared, waves, wave, lane, turn: &Cell::new(0) });
+        };
+        let stack = STACKS.with_borrow_mut(Vec::pop);
+        let stack = stack.unwrap_or_else(|| DefaultStack::new(STACK).expect("memory for a lane's stack"));
+        // SAFETY: what a lane borrows is declared before `lanes`, and dropped after them.
+        lanes.push(unsafe { Coroutine::with_stack_unchecked(stack, lane) });
+    }
+    // Where lanes wait; those that wait nowhere run, or have ended.
+    let mut waits = vec![None; threads];
+    for round in 0usize.. {
+        let from = round.wrapping_mul(0x9e37_79b9) % threads;
+        for i in 0..threads {
+            let i = if round % 2 == 0 { i } else { threads - 1 - i };
+            let thread = (from + i) % threads;
+            if waits[thread].is_none() && !lanes[thread].done() {
+                match lanes[thread].resume(()) {
+                    CoroutineResult::Yield(place) => waits[thread] = Some(place),
+                    CoroutineResult::Return(()) => {}
+                }
             }
         }
-    }
-    let exchanges: Vec<Exchange> = (0..waves).map(|_| Exchange::new(WIDTH)).collect();
-    let words = if BLOCK { SHARED } else { 0 };
-    // What nobody has stored is not 0.
-    let words = (0..words).map(|_| AtomicU32::new(0x7fc5_5555)).collect();
-    let block = Block { all: Exchange::new(waves * WIDTH), words };
-    std::thread::scope(|scope| {
-        for thread in 0..waves * WIDTH {
-            let (exchanges, block, body) = (&exchanges, &block, &lane);
-            scope.spawn(move || {
-                let _break = Break(exchanges, &block.all);
-                let (wave, lane) = (thread / WIDTH, thread % WIDTH);
-                body(HostWave { exchange: &exchanges[wave], block, lane, wave, turn: &Cell::new(0) });
-            });
+        let mut released = false;
+        let mut release = |waits: &mut [Option<Place>], place| {
+            if waits.iter().all(|wait| *wait == Some(place)) {
+                waits.fill(None);
+                released = true;
+            }
+        };
+        waits.chunks_mut(WIDTH).for_each(|wave| release(wave, Place::Wave));
+        release(&mut waits, Place::Block);
+        if !released {
+            let waiting = waits.iter().position(Option::is_some);
+            assert!(waiting.is_none(), "lane {waiting:?} waits for lanes that have ended or wait elsewhere");
+            break;
         }
-    });
+    }
+    STACKS.with_borrow_mut(|stacks| stacks.extend(lanes.into_iter().map(Coroutine::into_stack)));
 }
 
 #[cfg(test)]
@@ -161,7 +168,7 @@ mod tests {
 
     #[test]
     fn lanes_exchange_words() {
-        let seen: Vec<AtomicU32> = (0..64).map(|_| AtomicU32::new(0)).collect();
+        let seen = vec![Cell::new(0); 64];
         with_lanes::<64>(|wave| {
             let lane = wave.lane() as u32;
             let mut sum = lane;
@@ -170,32 +177,32 @@ mod tests {
             }
             let next = wave.read(lane, (lane + 1) % 64);
             let first = wave.first(lane + 7);
-            seen[wave.lane()].store(sum * 10_000 + next * 100 + first, Ordering::Relaxed);
+            seen[wave.lane()].set(sum * 10_000 + next * 100 + first);
         });
         for lane in 0..64 {
             let want = 63 * 32 * 10_000 + (lane + 1) % 64 * 100 + 7;
-            assert_eq!(seen[lane as usize].load(Ordering::Relaxed), want, "lane {lane}");
+            assert_eq!(seen[lane as usize].get(), want, "lane {lane}");
         }
     }
 
     #[test]
     fn waves_of_a_block_share_words() {
-        let seen: Vec<AtomicU32> = (0..96).map(|_| AtomicU32::new(0)).collect();
+        let seen = vec![Cell::new(0); 96];
         with_block::<32>(3, |wave| {
             let thread = wave.wave() * 32 + wave.lane() as u32;
             wave.put(thread, thread * 7);
             wave.meet();
             let sum = wave.get(95 - thread) + wave.waves() + wave.first(wave.wave());
-            seen[thread as usize].store(sum, Ordering::Relaxed);
+            seen[thread as usize].set(sum);
         });
         for thread in 0..96 {
             let want = (95 - thread) * 7 + 3 + thread / 32;
-            assert_eq!(seen[thread as usize].load(Ordering::Relaxed), want, "thread {thread}");
+            assert_eq!(seen[thread as usize].get(), want, "thread {thread}");
         }
     }
 
     #[test]
-    fn a_lane_that_panics_does_not_leave_the_others_waiting() {
+    fn a_lane_that_panics_ends_the_wave() {
         let result = std::panic::catch_unwind(|| {
             with_lanes::<32>(|wave| {
                 assert!(wave.lane() != 5, "on purpose");
@@ -203,5 +210,35 @@ mod tests {
             });
         });
         assert!(result.is_err());
+    }
+
+    #[test]
+    #[should_panic(expected = "waits for lanes that have ended")]
+    fn an_exchange_that_a_lane_leaves_out_is_found() {
+        with_lanes::<32>(|wave| {
+            if wave.lane() != 5 {
+                wave.settle();
+            }
+        });
+    }
+
+    /// Without a settle, what lane 0 reads of lane 1 is written in some exchanges and not in others.
+    #[test]
+    fn the_order_of_lanes_changes() {
+        let (word, seen) = (Cell::new(0), Cell::new([0u32; 2]));
+        with_lanes::<32>(|wave| {
+            for round in 1..100 {
+                wave.settle();
+                if wave.lane() == 1 {
+                    word.set(round);
+                }
+                if wave.lane() == 0 {
+                    let mut counts = seen.get();
+                    counts[usize::from(word.get() == round)] += 1;
+                    seen.set(counts);
+                }
+            }
+        });
+        assert!(seen.get().iter().all(|count| *count > 10), "{:?}", seen.get());
     }
 }

@@ -100,8 +100,8 @@ impl<const WIDTH: usize, const BLOCK: bool> Wave for HostWave<'_, WIDTH, BLOCK> 
     }
 }
 
-/// Runs `lane` once for each lane of a wave, all at the same time. Panics if one of them does, or if lanes wait
-/// for others that have ended.
+/// Runs `lane` once for each lane of a wave, all at the same time. Panics if one of them does, or if lanes
+/// wait for others that have ended.
 pub fn with_lanes<const WIDTH: usize>(lane: impl Fn(HostWave<'_, WIDTH>)) {
     run(1, lane);
 }

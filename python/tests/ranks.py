@@ -120,13 +120,15 @@ def gloo(rank, port):
         return hashlib.sha256(b"".join(x.detach().view(torch.uint8).numpy().tobytes() for x in (*out, parts))).hexdigest()
 
     def vocab_failures(group, size):
-        """What this rank sees for a NaN on one rank, for a label that no rank has, and for an empty shard or one of integers on one rank."""
+        """What this rank sees for a NaN on one rank, for a label that no rank has, and for what is wrong with the arguments of one rank alone."""
         values, labels = torch.zeros(3, 4), torch.tensor([0, 5, 2])
         bad = values.clone()
         if rank == 1:
             bad[2, 1] = float("nan")
         seen = []
-        for z, tokens in ((bad, labels), (values, labels + size * 4 - 5), (values if rank else values[:, :0], labels), (values.long() if rank else values, labels)):
+        calls = [(bad, labels), (values, labels + size * 4 - 5), (values if rank else values[:, :0], labels), (values.long() if rank else values, labels)]
+        calls += [(values, wrong if rank else labels) for wrong in (labels.double(), labels[:2], labels.tolist())]
+        for z, tokens in calls:
             try:
                 vocab_parallel.statistics(z, tokens, group=group)
             except lockstep.Error as error:

@@ -167,6 +167,9 @@ def test_a_vocabulary_over_ranks_has_the_bits_of_one_rank(gloo):
         ["LockstepError", "`shards that have the label`[1] is 0: expected exactly 1"],
         ["RankError", "rank 0: `vocab` is 0: expected 1 to 16777216"],
         ["RankError", "rank 1: `logits` has type torch.int64 and shape [3, 4]: expected floats, [N, V] or [B, T, V]"],
+        ["RankError", "rank 1: `labels` has type torch.float64: expected torch.uint32"],
+        ["RankError", "rank 1: `labels` has shape [2]: expected [3]"],
+        ["RankError", "rank 1: `labels` is a list: expected a tensor"],
     ]
 
 

@@ -110,6 +110,8 @@ def _of_rows(name: str, type_: str, tensor: Tensor | None, logits: Tensor) -> An
 
 def _in_32_bits(labels: Tensor) -> Tensor:
     """Converts labels once for both passes. A large one must not wrap to a small one; -1 stays above every vocabulary."""
+    if not isinstance(labels, Tensor):
+        raise error("labels", f" is a {type(labels).__name__}: expected a tensor")
     return labels.clamp(-1, 1 << 30).to(torch.int32) if labels.dtype == torch.int64 else labels
 
 

@@ -3,6 +3,8 @@
 use crate::Error;
 
 /// The error of a value outside its domain; `index` is `None` for a scalar argument.
+// Cold, so that a loop that checks its elements stays small.
+#[cold]
 pub fn value(
     argument: &'static str,
     index: Option<usize>,

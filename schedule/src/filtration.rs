@@ -70,10 +70,7 @@ fn two() -> u32 {
 /// # Ok::<(), lockstep_core::Error>(())
 /// ```
 pub fn filtrate(rule: Filtration, rewards: &[f32], weights: &mut [f64]) -> Result<(), Error> {
-    if weights.len() != rewards.len() {
-        let (argument, because) = ("weights", "one per reward");
-        return Err(Error::Length { argument, expected: rewards.len(), because, got: weights.len() });
-    }
+    require::length("weights", rewards.len(), "one per reward", weights.len())?;
     let (mut best, mut worst, mut counted) = (None, None, 0u32);
     for (i, &reward) in rewards.iter().enumerate().filter(|(_, reward)| !reward.is_nan()) {
         if reward.is_infinite() {

@@ -46,10 +46,8 @@ pub fn inputs(
     chosen: &mut [u32],
 ) -> Result<usize, Error> {
     require::room("pool", rewards.len(), pool.len())?;
-    if let Some(eligible) = eligible.filter(|eligible| eligible.len() != rewards.len()) {
-        let (argument, because) = ("eligible", "one per output");
-        return Err(Error::Length { argument, expected: rewards.len(), because, got: eligible.len() });
-    }
+    let flags = eligible.map_or(rewards.len(), |eligible| eligible.len());
+    require::length("eligible", rewards.len(), "one per output", flags)?;
     if let Some(i) = rewards.iter().position(|r| !r.is_finite()) {
         return Err(require::value("rewards", Some(i), "a finite number", rewards[i]));
     }

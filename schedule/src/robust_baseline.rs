@@ -43,9 +43,7 @@ pub enum Robust {
 pub fn baseline(rule: Robust, rewards: &[f32], weights: &[f32], order: &mut [u32]) -> Result<f64, Error> {
     let n = rewards.len();
     for (argument, got) in [("weights", weights.len()), ("order", order.len())] {
-        if got != n {
-            return Err(Error::Length { argument, expected: n, because: "one per reward", got });
-        }
+        require::length(argument, n, "one per reward", got)?;
     }
     let bad = |argument, index, expected, got: f32| Err(require::value(argument, index, expected, got));
     if let Some(i) = rewards.iter().position(|r| r.is_infinite()) {

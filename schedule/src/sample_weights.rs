@@ -69,9 +69,7 @@ impl SampleWeights {
         let (n, because) = (weights.len(), "one per sequence");
         let read = if self.difficulty.is_some() { difficulty.len() } else { n };
         for (argument, got) in [("lengths", lengths.len()), ("difficulty", read)] {
-            if got != n {
-                return Err(Error::Length { argument, expected: n, because, got });
-            }
+            require::length(argument, n, because, got)?;
         }
         let hard = |i: usize| f64::from(difficulty[i]);
         if let (Some(_), Some(i)) = (self.difficulty, difficulty.iter().position(|d| !d.is_finite())) {

@@ -73,19 +73,14 @@ impl TrustTest {
     /// assert_eq!(test.decide::<Soft>(-1.0, 8, 0.5, 1.0 / 3.0), Ok(Trust::Mean));
     /// ```
     pub fn decide<A: Arith>(&self, prior: f64, n: u32, mean: f64, variance: f64) -> Result<Trust, Error> {
-        let value = |argument, ok, expected, got| match ok {
-            true => Ok(()),
-            false => Err(require::value(argument, None, expected, got)),
-        };
-        value("z_crit", self.z_crit > 0.0, "a positive number", self.z_crit)?;
-        value("eps", self.eps >= 0.0 && self.eps.is_finite(), "a finite number of at least 0", self.eps)?;
-        value("prior", prior.is_finite(), "a finite number", prior)?;
+        require::scalar("z_crit", self.z_crit > 0.0, "a positive number", self.z_crit)?;
+        require::not_negative("eps", self.eps)?;
+        require::finite("prior", prior)?;
         if n == 0 {
             return Ok(Trust::Fuse);
         }
-        value("mean", mean.is_finite(), "a finite number", mean)?;
-        let ok = variance >= 0.0 && variance.is_finite();
-        value("variance", ok, "a finite number of at least 0", variance)?;
+        require::finite("mean", mean)?;
+        require::not_negative("variance", variance)?;
         // |z| ≤ z_crit without the division, so that no deviation with no noise is 0 ≤ 0 and trusted.
         let noise = A::sqrt64(variance / f64::from(n) + self.eps);
         let trusted = (mean - prior).abs() <= self.z_crit * noise;

@@ -23,7 +23,7 @@
 
 use crate::Error;
 use crate::num;
-use crate::op::{Kernel, check_total};
+use crate::op::Kernel;
 use crate::ragged::{In, Mask, Offsets, Out, Span};
 use crate::require;
 use crate::team::Team;
@@ -52,7 +52,7 @@ crate::kernel! {
     unsafe "optimal_token_baseline", over cu_groups (_, _), work |k, row| k.tokens(row),
         let tokens = |k| k.cu_seqlens.sizes().0,
         let sequences = |k| k.cu_seqlens.rows(),
-        check |k| check_total("cu_groups", k.cu_groups.sizes().0, k.cu_seqlens.rows(), "sequences");
+        check |k| require::length("cu_groups", k.cu_seqlens.rows(), "sequences", k.cu_groups.sizes().0);
 }
 
 impl OptimalTokenBaseline<'_> {

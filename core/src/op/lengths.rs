@@ -42,23 +42,7 @@ pub fn check_length<L: Length>(
     expected: usize,
     because: &'static str,
 ) -> Result<(), Error> {
-    match array.length() {
-        Some(got) if got != expected => Err(Error::Length { argument, expected, because, got }),
-        _ => Ok(()),
-    }
-}
-
-/// Checks that offsets end at the number of rows of other offsets.
-pub fn check_total(
-    argument: &'static str,
-    got: usize,
-    expected: usize,
-    of: &'static str,
-) -> Result<(), Error> {
-    if got == expected {
-        return Ok(());
-    }
-    Err(Error::Length { argument, expected, because: of, got })
+    require::length(argument, expected, because, array.length().unwrap_or(expected))
 }
 
 /// Checks that every entry of `indices` in `span` lies in `range`.

@@ -10,7 +10,7 @@ pub use args::{pointers_of, sum, words_of};
 pub use kernel::{Launch, Partition};
 #[doc(hidden)]
 pub use lengths::check_length;
-pub use lengths::{Length, check_indices, check_total};
+pub use lengths::{Length, check_indices};
 
 use crate::team::Team;
 

@@ -28,7 +28,7 @@
 use super::NONE;
 use crate::Error;
 use crate::num;
-use crate::op::{Kernel, check_total};
+use crate::op::Kernel;
 use crate::ragged::{In, Mask, Offsets, Out, Span};
 use crate::require;
 use crate::team::Team;
@@ -71,7 +71,7 @@ crate::kernel! {
 impl TreeAdvantage<'_> {
     fn check_indices(&self) -> Result<(), Error> {
         let sequences = self.cu_seqlens.rows();
-        check_total("cu_groups", self.cu_groups.sizes().0, sequences, "sequences")?;
+        require::length("cu_groups", sequences, "sequences", self.cu_groups.sizes().0)?;
         for s in 0..sequences {
             let (leaf, parent) = (self.leaf.at(s), self.parent.at(s));
             let wrong = |argument, expected, got: u32| Err(require::value(argument, Some(s), expected, got));

@@ -70,13 +70,8 @@ pub(super) fn run(
         let bad =
             |i: &usize| mask.at(*i) && !(values[*i].is_finite() || (nan_is_missing && values[*i].is_nan()));
         let index = if per_row { Some(row) } else { (span.start..span.end).find(bad) };
-        return Err(require::value(
-            argument,
-            index,
-            "a finite number",
-            index.map_or(f64::NAN, |i| values[i].into()),
-        )
-        .into());
+        let got = index.map_or(f32::NAN, |i| values[i]);
+        return Err(require::value(argument, index, "a finite number", got).into());
     }
     let mut moments = [0.0; MOMENTS];
     device.run(&FoldMoments { row_moments: In::new(&row_moments), rows, moments: Out::new(&mut moments) })?;

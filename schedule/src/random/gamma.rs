@@ -14,10 +14,7 @@ use lockstep_core::num::{self, Arith, Soft};
 use lockstep_core::require;
 
 fn check(argument: &'static str, shape: f64) -> Result<(), Error> {
-    if (0.01..=1e12).contains(&shape) {
-        return Ok(());
-    }
-    Err(require::value(argument, None, "a shape from 0.01 to 1e12", shape))
+    require::scalar(argument, (0.01..=1e12).contains(&shape), "a shape from 0.01 to 1e12", shape)
 }
 
 /// A Gamma draw with scale 1, for a checked shape.

@@ -8,6 +8,7 @@
 use super::accumulator::{ExactSum, LIMBS, SUBNORMAL};
 use super::moments::ExactMoments;
 use crate::Error;
+use crate::require;
 
 /// Length in bytes of an encoded [`ExactSum`].
 pub const SUM_BYTES: usize = 8 + 4 * (LIMBS - 1) + 8;
@@ -114,10 +115,7 @@ impl ExactMoments {
 }
 
 fn header(argument: &'static str, bytes: &[u8], length: usize, magic: [u8; 4]) -> Result<(), Error> {
-    if bytes.len() != length {
-        let because = "the length of version 1";
-        return Err(Error::Length { argument, expected: length, because, got: bytes.len() });
-    }
+    require::length(argument, length, "the length of version 1", bytes.len())?;
     if let Some(index) = (0..4).find(|i| bytes[*i] != magic[*i]) {
         return Err(wrong(
             argument,

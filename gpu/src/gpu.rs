@@ -3,7 +3,7 @@
 use crate::staged::Arena;
 use crate::{DeviceInfo, Driver, Error, Fault, Geometry, Handle, Kind, Refusal, Shape, Stopwatch};
 use lockstep_core::check::CheckOffsets;
-use lockstep_core::op::{Kernel, Launch, MAX_WARPS, OPS, OpInfo};
+use lockstep_core::op::{Launch, MAX_WARPS, OPS, OpInfo};
 use std::ffi::CString;
 use std::fmt;
 use std::marker::PhantomData;
@@ -199,13 +199,14 @@ impl<D: Driver> Context<D> {
     }
 
     /// Returns the entry point of a variant: the one for a `block` to a row, if asked for.
-    pub(crate) fn entry<K: Kernel>(
+    pub(crate) fn entry(
         &self,
         current: &Current<'_, D>,
+        op: &str,
         variant: usize,
         block: bool,
     ) -> Result<Entry, Error> {
-        let op = position(K::NAME)?;
+        let op = position(op)?;
         self.find(current, op, variant + if block { OPS[op].entries.len() } else { 0 })
     }
 

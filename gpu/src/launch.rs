@@ -25,42 +25,46 @@ impl<D: Driver> Gpu<D> {
         if kernel.rows() == 0 {
             return Ok(());
         }
+        // SAFETY: the caller's.
+        unsafe { self.launch_on(stream, Parameters::of(kernel)) }
+    }
+
+    /// The part of `launch` that does not depend on the op's type.
+    ///
+    /// # Safety
+    /// As for `launch`.
+    #[allow(unsafe_code)]
+    unsafe fn launch_on(&self, stream: &Stream<D>, mut parameters: Parameters) -> Result<(), Error> {
         let current = self.context.enter()?;
         stream.must_be_of(&self.context)?;
-        let mut parameters = Parameters::of(kernel);
-        let entry = self.entry(&current, kernel, &parameters)?;
+        let entry = self.entry(&current, &parameters)?;
         if self.verify {
-            self.verify(K::NAME, &current, &parameters)?;
+            self.verify(&current, &parameters)?;
         }
         // SAFETY: the caller's.
-        unsafe { self.enqueue(&current, entry, kernel.rows(), &mut parameters, stream.raw_handle()) }
+        unsafe { self.enqueue(&current, entry, &mut parameters, stream.raw_handle()) }
     }
 
     /// Returns the name of the entry point that a launch of this kernel runs.
     pub fn entry_point<K: DisjointRows>(&self, kernel: &K) -> Option<&'static str> {
         let op = OpInfo::named(K::NAME)?;
-        let shared = self.shared(kernel, &Parameters::of(kernel)).is_some();
+        let shared = self.shared(&Parameters::of(kernel)).is_some();
         let names = if shared { op.blocks } else { op.entries };
         names.get(kernel.variant()).copied()
     }
 
     /// Returns how many warps should share a row, if several should.
-    fn shared<K: DisjointRows>(&self, kernel: &K, parameters: &Parameters) -> Option<u32> {
+    fn shared(&self, parameters: &Parameters) -> Option<u32> {
         let largest = parameters.arrays().iter().map(|array| array.bytes).max().unwrap_or(0);
-        let warps = self.geometry.warps(kernel.rows(), largest, self.context.info.units);
-        let has = || OpInfo::named(K::NAME).is_some_and(|op| !op.blocks.is_empty());
+        let warps = self.geometry.warps(parameters.rows, largest, self.context.info.units);
+        let has = || OpInfo::named(parameters.op).is_some_and(|op| !op.blocks.is_empty());
         (warps > 1 && self.context.shape.max_teams_per_block > 1 && has()).then_some(warps)
     }
 
     /// Returns the entry point for a kernel.
-    pub(crate) fn entry<K: DisjointRows>(
-        &self,
-        current: &Current<'_, D>,
-        kernel: &K,
-        parameters: &Parameters,
-    ) -> Result<Entry, Error> {
-        let warps = self.shared(kernel, parameters);
-        let entry = self.context.entry::<K>(current, kernel.variant(), warps.is_some())?;
+    pub(crate) fn entry(&self, current: &Current<'_, D>, parameters: &Parameters) -> Result<Entry, Error> {
+        let warps = self.shared(parameters);
+        let entry = self.context.entry(current, parameters.op, parameters.variant, warps.is_some())?;
         Ok(Entry { teams: warps.map_or(entry.teams, |warps| warps.min(entry.teams)), ..entry })
     }
 
@@ -73,11 +77,10 @@ impl<D: Driver> Gpu<D> {
         &self,
         current: &Current<'_, D>,
         entry: Entry,
-        rows: usize,
         parameters: &mut Parameters,
         stream: Handle,
     ) -> Result<(), Error> {
-        let (context, driver) = (&self.context, current.driver());
+        let (context, driver, rows) = (&self.context, current.driver(), parameters.rows);
         let shape = context.shape;
         let grid = || {
             Grid::new(rows, context.info.units, shape, self.geometry, |teams| {
@@ -114,12 +117,8 @@ impl<D: Driver> Gpu<D> {
     }
 
     /// Asks the driver who owns the arrays' memory.
-    fn verify(
-        &self,
-        op: &'static str,
-        current: &Current<'_, D>,
-        parameters: &Parameters,
-    ) -> Result<(), Error> {
+    fn verify(&self, current: &Current<'_, D>, parameters: &Parameters) -> Result<(), Error> {
+        let op = parameters.op;
         for (argument, array) in parameters.arrays().iter().enumerate() {
             if array.bytes == 0 {
                 continue;

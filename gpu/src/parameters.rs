@@ -18,9 +18,13 @@ pub struct Array {
     pub written: bool,
 }
 
-/// All parameters of an entry point, on the stack.
+/// All parameters of an entry point, on the stack, and which entry point it is. What a launch does with them
+/// is compiled once, not for every op.
 #[derive(Clone, Debug)]
 pub struct Parameters {
+    pub(crate) op: &'static str,
+    pub(crate) variant: usize,
+    pub(crate) rows: usize,
     pub(crate) teams: u32,
     arrays: [Array; MAX_POINTERS],
     words: [u64; MAX_WORDS],
@@ -29,11 +33,19 @@ pub struct Parameters {
 
 impl Parameters {
     /// Encodes a kernel.
+    #[inline(never)]
     pub fn of<K: Kernel>(kernel: &K) -> Parameters {
         const { assert!(K::POINTERS <= MAX_POINTERS && K::WORDS <= MAX_WORDS) };
         let none = Array { address: std::ptr::null_mut(), bytes: 0, written: false };
-        let mut to =
-            Parameters { teams: 0, arrays: [none; MAX_POINTERS], words: [0; MAX_WORDS], used: (0, 0) };
+        let mut to = Parameters {
+            op: K::NAME,
+            variant: kernel.variant(),
+            rows: kernel.rows(),
+            teams: 0,
+            arrays: [none; MAX_POINTERS],
+            words: [0; MAX_WORDS],
+            used: (0, 0),
+        };
         kernel.encode(&mut to);
         debug_assert_eq!(to.used, (K::POINTERS, K::WORDS), "{}", K::NAME);
         to

@@ -1,6 +1,6 @@
 //! The staged path: runs a kernel over host memory on the device.
 
-use crate::gpu::{Context, Current, Entry};
+use crate::gpu::{Context, Current};
 use crate::{Direction, Driver, Error, Gpu, Handle, Parameters};
 use lockstep_core::op::DisjointRows;
 use std::sync::PoisonError;
@@ -112,26 +112,14 @@ impl<D: Driver> Gpu<D> {
     /// [`Launch::check_bounds`]: lockstep_core::op::Launch::check_bounds
     pub fn run<K: DisjointRows>(&self, kernel: &K) -> Result<(), Error> {
         kernel.check_bounds()?;
-        match kernel.rows() {
-            0 => Ok(()),
-            rows => {
-                let current = self.context.enter()?;
-                let parameters = Parameters::of(kernel);
-                let entry = self.entry(&current, kernel, &parameters)?;
-                self.run_staged(&current, entry, rows, parameters)
-            }
-        }
+        if kernel.rows() == 0 { Ok(()) } else { self.run_staged(Parameters::of(kernel)) }
     }
 
     /// The part of `run` that does not depend on the op's type.
-    fn run_staged(
-        &self,
-        current: &Current<'_, D>,
-        entry: Entry,
-        rows: usize,
-        mut parameters: Parameters,
-    ) -> Result<(), Error> {
+    fn run_staged(&self, mut parameters: Parameters) -> Result<(), Error> {
         let context = &*self.context;
+        let current = &context.enter()?;
+        let entry = self.entry(current, &parameters)?;
         let layout = Layout::of(&parameters);
         let arena = context.take(current, layout.end, true)?;
         let result = (|| {
@@ -155,8 +143,8 @@ impl<D: Driver> Gpu<D> {
             copy(arena.memory, arena.pinned, layout.end, Direction::Upload)?;
             // SAFETY: all arrays are in the arena, with the lengths that the views state.
             unsafe {
-                self.enqueue(current, entry, rows, &mut parameters, stream)?;
-                self.measure(current, entry, rows, &mut parameters, stream)?;
+                self.enqueue(current, entry, &mut parameters, stream)?;
+                self.measure(current, entry, &mut parameters, stream)?;
             }
             let outputs = |memory| Arena::at(memory, layout.outputs);
             let bytes = layout.end - layout.outputs;

@@ -43,7 +43,6 @@ impl<D: Driver> Gpu<D> {
         &self,
         current: &Current<'_, D>,
         entry: Entry,
-        rows: usize,
         parameters: &mut Parameters,
         stream: Handle,
     ) -> Result<(), Error> {
@@ -58,7 +57,7 @@ impl<D: Driver> Gpu<D> {
             mark(start.handle)?;
             for _ in 0..stopwatch.launches {
                 // SAFETY: the caller's.
-                unsafe { self.enqueue(current, entry, rows, parameters, stream)? };
+                unsafe { self.enqueue(current, entry, parameters, stream)? };
             }
             mark(end.handle)?;
             end.synchronize()?;

@@ -20,7 +20,7 @@ use lockstep_core::logits::{LogitRows, LogitsStatistics, VocabParallelTop};
 use lockstep_core::op::{Decoder, OPS, OpInfo};
 use lockstep_core::ragged::{In, Mask, Out, flag};
 use lockstep_core::ratio::Guard;
-use lockstep_cpu::Compiled;
+use lockstep_cpu::{Compiled, Cpu};
 use lockstep_gpu::{Buffer, Geometry, Gpu, Parameters, Platform, Stopwatch, Stream};
 use lockstep_gpu_testing::{HostDriver, Live, Settings};
 use std::sync::Arc;
@@ -304,7 +304,7 @@ fn the_first_largest_logit_of_long_rows() {
             top,
         };
         gpu.run(&of(Out::new(a))).unwrap();
-        lockstep_cpu::plain::run(&of(Out::new(b)), 0..rows);
+        Cpu::PLAIN.run(&of(Out::new(b)));
         assert_eq!(tops[0], tops[1]);
         let found: Vec<u32> = tops[0].iter().map(|&top| unpacked(top).1).collect();
         assert_eq!(found[..12], FOUND);
@@ -332,7 +332,7 @@ fn the_first_largest_logit_of_long_rows() {
         let bits = numbers.map(|of| of.iter().map(|x: &f32| x.to_bits()).collect::<Vec<_>>());
         (top, bits, state.iter().map(|x| x.to_bits()).collect::<Vec<_>>(), bad)
     };
-    let want = statistics(&|kernel| lockstep_cpu::plain::run(kernel, 0..rows));
+    let want = statistics(&|kernel| Cpu::PLAIN.run(kernel));
     assert_eq!(want.0[..12], FOUND);
     let platform = Platform::new(HostDriver::new(Settings::warps(1).on_lanes()));
     for warps in [2, 3, 16] {
@@ -370,9 +370,9 @@ fn checks_report_what_the_reference_reports() {
                 first_fault: out,
             };
             gpu.run(&offsets(Out::new(a))).unwrap();
-            lockstep_cpu::plain::run(&offsets(Out::new(b)), 0..rows(n));
+            Cpu::PLAIN.run(&offsets(Out::new(b)));
             gpu.run(&values(Out::new(c))).unwrap();
-            lockstep_cpu::plain::run(&values(Out::new(d)), 0..rows(n));
+            Cpu::PLAIN.run(&values(Out::new(d)));
             assert_eq!(reports[0], reports[1], "{fault:?}");
             assert_eq!(reports[2], reports[3], "{fault:?}");
             assert_eq!(reports[2].iter().min().copied(), Some(fault.map_or(PASSED, |i| i as u32)));

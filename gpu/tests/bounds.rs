@@ -9,7 +9,7 @@ use lockstep_conformance::cases::{Case, corpus};
 use lockstep_conformance::launch;
 use lockstep_core::op::{Decoder, Encoder, Kernel, OPS};
 use lockstep_core::ragged::{In, Out};
-use lockstep_cpu::{Compiled, plain};
+use lockstep_cpu::{Compiled, Cpu};
 use lockstep_gpu::{Error, Gpu, Parameters, Platform};
 use lockstep_gpu_testing::{HostDriver, Settings};
 use std::cell::Cell;
@@ -55,7 +55,7 @@ impl Faulty {
                 self.refused.set(self.refused.get() + 1);
             }
             Ok(()) => {
-                let ran = catch_unwind(AssertUnwindSafe(|| plain::run(kernel, 0..kernel.rows())));
+                let ran = catch_unwind(AssertUnwindSafe(|| Cpu::PLAIN.run(kernel)));
                 assert!(ran.is_ok(), "{} passed and left an array: {fault}", K::NAME);
                 self.passed.set(self.passed.get() + 1);
             }

@@ -55,27 +55,26 @@ macro_rules! claim {
                 masked_garbage: 50_000, |device| suite::masked_garbage(&device, &CASES);
                 optional_outputs: 1_000_000, |device| suite::optional_outputs(&device, &CASES);
                 faults_are_local: 500_000, |device| suite::faults_are_local(&device, &CASES);
-                rows_are_disjoint: 1_000_000, |_device| {
-                    let cpu = Cpu::new(SimdLevel::$level, $threads).unwrap();
-                    suite::rows_are_disjoint(&cpu, &CASES)
-                };
             }
+        }
+    };
+    ($level:ident: $one:ident, $two:ident, $three:ident, $alone:ident) => {
+        claim!($one, $level, 1);
+        claim!($two, $level, 2);
+        claim!($three, $level, 3);
+        // Rows alone, on the calling thread.
+        properties! { $level, 1;
+            $alone: 1_000_000, |_device| {
+                suite::rows_are_disjoint(&Cpu::new(SimdLevel::$level, 1).unwrap(), &CASES)
+            };
         }
     };
 }
 
-claim!(plain_1, Plain, 1);
-claim!(plain_2, Plain, 2);
-claim!(plain_3, Plain, 3);
-claim!(avx2_1, Avx2, 1);
-claim!(avx2_2, Avx2, 2);
-claim!(avx2_3, Avx2, 3);
-claim!(avx512_1, Avx512, 1);
-claim!(avx512_2, Avx512, 2);
-claim!(avx512_3, Avx512, 3);
-claim!(neon_1, Neon, 1);
-claim!(neon_2, Neon, 2);
-claim!(neon_3, Neon, 3);
+claim!(Plain: plain_1, plain_2, plain_3, plain_rows_are_disjoint);
+claim!(Avx2: avx2_1, avx2_2, avx2_3, avx2_rows_are_disjoint);
+claim!(Avx512: avx512_1, avx512_2, avx512_3, avx512_rows_are_disjoint);
+claim!(Neon: neon_1, neon_2, neon_3, neon_rows_are_disjoint);
 
 #[test]
 fn schedules_decide_as_published() {

@@ -225,18 +225,3 @@ pub fn same_bits(inputs: &Inputs, device: &Device) -> Result<Result<(), &'static
     }
     Ok(Ok(()))
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn every_op_has_a_bench() {
-        let inputs = Inputs::new(512, 16);
-        let benches = all(&inputs).unwrap();
-        let named: Vec<&str> = benches.iter().flat_map(Bench::ops).collect();
-        let without: Vec<&str> =
-            lockstep_core::op::OPS.iter().map(|op| op.name).filter(|op| !named.contains(op)).collect();
-        assert_eq!(without, Vec::<&str>::new());
-    }
-}

@@ -36,6 +36,18 @@ const KINDS: [f32; 2] = [1.0, 0.5];
 /// # Ok::<(), lockstep::Error>(())
 /// ```
 pub fn rollouts(recipe: &Recipe, sequences: usize, tokens: usize, seed: u64) -> Result<RolloutsBuf, Error> {
+    let needs = recipe.needs();
+    columns(needs.iter().filter(|need| need.required).map(|need| need.column), sequences, tokens, seed)
+}
+
+/// Makes random rollouts with these columns, the sequences' and the groups' offsets; otherwise like
+/// [`rollouts`].
+pub fn columns(
+    columns: impl IntoIterator<Item = Column>,
+    sequences: usize,
+    tokens: usize,
+    seed: u64,
+) -> Result<RolloutsBuf, Error> {
     let refuse =
         |argument, expected, got: usize| Err(require::value(argument, None, expected, got as f64).into());
     if sequences == 0 {
@@ -50,11 +62,7 @@ pub fn rollouts(recipe: &Recipe, sequences: usize, tokens: usize, seed: u64) -> 
         cu_groups: Some(maker.cu_groups.clone()),
         ..RolloutsBuf::default()
     };
-    for need in recipe.needs() {
-        if need.required {
-            maker.fill(&mut rollouts, need.column)?;
-        }
-    }
+    columns.into_iter().try_for_each(|column| maker.fill(&mut rollouts, column))?;
     Ok(rollouts)
 }
 
@@ -246,53 +254,4 @@ fn parts(seed: u64, purpose: Purpose, cu_seqlens: &[u32]) -> (Vec<u32>, Vec<u32>
         of_sequences.push(starts.len() as u32 - 1);
     }
     (of_sequences, starts)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::Device;
-
-    #[test]
-    fn sizes_are_kept() {
-        let recipe = Recipe::named("grpo").unwrap();
-        for (sequences, tokens) in [(1, 1), (2, 2), (3, 50), (5, 5), (8, 100), (9, 1000), (64, 70)] {
-            let rollouts = rollouts(&recipe, sequences, tokens, 3).unwrap();
-            let batch = rollouts.batch().unwrap();
-            assert_eq!((batch.sequences(), batch.tokens()), (sequences, tokens));
-            assert!(sequences < 4 || batch.groups() >= 2);
-            let groups = rollouts.cu_groups.clone().unwrap();
-            let rewards = rollouts.rewards.clone().unwrap();
-            for pair in groups.windows(2) {
-                let own = &rewards[pair[0] as usize..pair[1] as usize];
-                assert!(own.len() == 1 || (own.contains(&1.0) && own.contains(&0.0)), "{own:?}");
-            }
-            assert_eq!(rollouts, super::rollouts(&recipe, sequences, tokens, 3).unwrap());
-            assert!(tokens < 50 || rollouts != super::rollouts(&recipe, sequences, tokens, 4).unwrap());
-        }
-        assert!(rollouts(&recipe, 0, 5, 0).is_err() && rollouts(&recipe, 5, 4, 0).is_err());
-    }
-
-    #[test]
-    fn every_column_can_be_made_and_is_right() {
-        let mut all = RolloutsBuf::default();
-        let maker = Maker::new(11, 90, 5);
-        (all.cu_seqlens, all.cu_groups) = (Some(maker.cu_seqlens.clone()), Some(maker.cu_groups.clone()));
-        for column in Column::ALL {
-            maker.fill(&mut all, *column).unwrap();
-            assert!(all.view().length(*column).is_some(), "{}", column.name());
-        }
-        all.view().check().unwrap();
-    }
-
-    #[test]
-    fn every_name_takes_a_step_on_its_own() {
-        for name in crate::recipe::names() {
-            let recipe = Recipe::named(name).unwrap();
-            let rollouts = rollouts(&recipe, 8, 64, 1).unwrap();
-            let (credit, loss) =
-                recipe.step(&Device::cpu(), &rollouts.view()).unwrap_or_else(|e| panic!("{name}: {e}"));
-            assert!(credit.advantage.iter().chain(&loss.coef).all(|x| x.is_finite()), "{name}");
-        }
-    }
 }

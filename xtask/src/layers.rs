@@ -5,6 +5,7 @@ use crate::workspace;
 use anyhow::{Context, Result, bail};
 use cargo_metadata::{DependencyKind, Metadata};
 use std::collections::BTreeMap;
+use std::fs;
 use std::path::Path;
 
 /// A folder of the repository.
@@ -102,12 +103,16 @@ pub struct Edge {
 /// Runs the command, for the workspace and for the packages outside it.
 pub fn run(root: &Path) -> Result<()> {
     let mut edges = Vec::new();
-    let mut folders = Vec::new();
+    let (mut folders, mut unrun) = (Vec::new(), Vec::new());
     for apart in ["", "fuzz", "embedded/bare"] {
         if root.join(apart).join("Cargo.toml").is_file() {
             let metadata = workspace(&root.join(apart))?;
             edges.extend(edges_of(root, &metadata, &mut folders)?);
+            unrun.extend(unrun_tests(&metadata)?);
         }
+    }
+    if !unrun.is_empty() {
+        bail!("unit tests that never run, because `test = false` is set for their target:\n  {}", unrun.join("\n  "));
     }
     let wrong = check(LAYERS, &folders, &edges);
     if !wrong.is_empty() {
@@ -144,6 +149,26 @@ fn edges_of(root: &Path, metadata: &Metadata, folders: &mut Vec<String>) -> Resu
         folders.push(from);
     }
     Ok(edges)
+}
+
+/// Files with unit tests below the root of a target without them.
+fn unrun_tests(metadata: &Metadata) -> Result<Vec<String>> {
+    let mut unrun = Vec::new();
+    let targets = metadata.workspace_packages().into_iter().flat_map(|package| &package.targets);
+    for target in targets.filter(|target| target.is_lib() && !target.test) {
+        let mut folders = vec![target.src_path.parent().context("a file without a folder")?.to_owned()];
+        while let Some(folder) = folders.pop() {
+            for entry in folder.read_dir_utf8()? {
+                let path = entry?.into_path();
+                if path.is_dir() {
+                    folders.push(path);
+                } else if path.extension() == Some("rs") && fs::read_to_string(&path)?.contains("\n#[cfg(test)]") {
+                    unrun.push(path.into_string());
+                }
+            }
+        }
+    }
+    Ok(unrun)
 }
 
 /// Describes every violation of the table.

@@ -3,11 +3,10 @@
 
 use crate::Inputs;
 use crate::ops::{Bench, checksum, step};
-use lockstep::{Compiled, Device, Error};
-use lockstep_conformance::backend::Backend;
+use lockstep::{Device, Error};
+use lockstep_conformance::backend::{AnyKernel, Backend};
 use lockstep_conformance::{cases::random::random_of, launch, output::Output};
 use lockstep_core::op::OpInfo;
-use lockstep_gpu::Parameters;
 use std::cell::{Cell, RefCell};
 
 /// Runs nothing, and counts the bytes of the arrays.
@@ -17,8 +16,8 @@ impl Backend for Bytes {
     fn name(&self) -> String {
         "bytes of the arrays".into()
     }
-    fn run<K: Compiled>(&self, kernel: &K) -> Result<(), String> {
-        let bytes = Parameters::of(kernel).arrays().iter().map(|array| array.bytes).sum::<usize>();
+    fn run(&self, kernel: &dyn AnyKernel) -> Result<(), String> {
+        let bytes = kernel.parameters().arrays().iter().map(|array| array.bytes).sum::<usize>();
         self.0.set(self.0.get() + bytes);
         Ok(())
     }
@@ -31,8 +30,8 @@ impl Backend for On<'_> {
     fn name(&self) -> String {
         self.0.describe()
     }
-    fn run<K: Compiled>(&self, kernel: &K) -> Result<(), String> {
-        self.0.run(kernel).map_err(|error| {
+    fn run(&self, kernel: &dyn AnyKernel) -> Result<(), String> {
+        kernel.run_on(self.0).map_err(|error| {
             let said = error.to_string();
             self.1.replace(Some(error));
             said

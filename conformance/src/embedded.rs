@@ -1,7 +1,7 @@
 //! The launches of the digest for machines without an operating system: small random cases of every op,
 //! recorded with their arrays.
 
-use crate::backend::Backend;
+use crate::backend::{AnyKernel, Backend};
 use crate::cases::Case;
 use crate::cases::hash::Source;
 use crate::cases::masks::garbage;
@@ -9,7 +9,6 @@ use crate::cases::random::random_within;
 use crate::{launch, levels};
 use lockstep::Device;
 use lockstep_core::op::OPS;
-use lockstep_cpu::Compiled;
 use lockstep_embedded::launches::{MOST, Recorded};
 use std::cell::RefCell;
 use std::collections::BTreeSet;
@@ -33,10 +32,11 @@ impl Backend for Recording {
     fn name(&self) -> String {
         "recording".to_owned()
     }
-    fn run<K: Compiled>(&self, kernel: &K) -> Result<(), String> {
+    fn run(&self, kernel: &dyn AnyKernel) -> Result<(), String> {
         let (launches, variants) = &mut *self.launched.borrow_mut();
-        launches.launch(kernel, self.seed as u32);
-        variants.insert((K::NAME, kernel.variant()));
+        let parameters = kernel.parameters();
+        kernel.record(launches, self.seed as u32);
+        variants.insert((parameters.op(), parameters.variant()));
         Backend::run(&self.plain, kernel)
     }
 }

@@ -6,7 +6,7 @@ use crate::output::Output;
 use crate::outputs::{Outputs, Space};
 
 /// Runs a case and returns every output.
-pub fn run<B: Backend>(backend: &B, case: &Case) -> Result<Vec<Output>, String> {
+pub fn run(backend: &dyn Backend, case: &Case) -> Result<Vec<Output>, String> {
     let space = Space::new();
     let mut out = Outputs::of(&case.data, &space);
     let launched = case.params.run(backend, &case.data, &mut out);

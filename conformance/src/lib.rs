@@ -1,6 +1,6 @@
 //! Lockstep's conformance tests: an `f64` oracle, test cases, a suite generic over the backend, and the
 //! digest.
-#![forbid(unsafe_code)]
+#![deny(unsafe_code)]
 
 /// Runs the example of the repository's README as a doctest.
 #[cfg(doctest)]

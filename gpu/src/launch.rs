@@ -22,19 +22,19 @@ impl<D: Driver> Gpu<D> {
     /// * offsets pass [`Gpu::check_offsets`].
     #[allow(unsafe_code)]
     pub unsafe fn launch<K: DisjointRows>(&self, stream: &Stream<D>, kernel: &K) -> Result<(), Error> {
-        if kernel.rows() == 0 {
-            return Ok(());
-        }
         // SAFETY: the caller's.
-        unsafe { self.launch_on(stream, Parameters::of(kernel)) }
+        unsafe { self.launch_encoded(stream, Parameters::of(kernel)) }
     }
 
-    /// The part of `launch` that does not depend on the op's type.
+    /// [`launch`](Gpu::launch), for a kernel whose type is not known here.
     ///
     /// # Safety
     /// As for `launch`.
     #[allow(unsafe_code)]
-    unsafe fn launch_on(&self, stream: &Stream<D>, mut parameters: Parameters) -> Result<(), Error> {
+    pub unsafe fn launch_encoded(&self, stream: &Stream<D>, mut parameters: Parameters) -> Result<(), Error> {
+        if parameters.rows == 0 {
+            return Ok(());
+        }
         let current = self.context.enter()?;
         stream.must_be_of(&self.context)?;
         let entry = self.entry(&current, &parameters)?;
@@ -46,11 +46,10 @@ impl<D: Driver> Gpu<D> {
     }
 
     /// Returns the name of the entry point that a launch of this kernel runs.
-    pub fn entry_point<K: DisjointRows>(&self, kernel: &K) -> Option<&'static str> {
-        let op = OpInfo::named(K::NAME)?;
-        let shared = self.shared(&Parameters::of(kernel)).is_some();
-        let names = if shared { op.blocks } else { op.entries };
-        names.get(kernel.variant()).copied()
+    pub fn entry_point(&self, parameters: &Parameters) -> Option<&'static str> {
+        let op = OpInfo::named(parameters.op)?;
+        let names = if self.shared(parameters).is_some() { op.blocks } else { op.entries };
+        names.get(parameters.variant).copied()
     }
 
     /// Returns how many warps should share a row, if several should.

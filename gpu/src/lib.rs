@@ -47,7 +47,7 @@ pub use event::Event;
 pub use geometry::Geometry;
 pub use gpu::Gpu;
 pub use installed::Installed;
-pub use parameters::Parameters;
+pub use parameters::{Encoded, Parameters};
 pub use pinned::Pinned;
 pub use platform::Platform;
 pub use report::{DeviceReport, Report};

@@ -1,8 +1,33 @@
 //! A kernel's fields as the parameters of its entry point: `teams: u32`, 24 pointers, 64 words of 64 bits.
 
-use lockstep_core::op::{Encoder, Kernel, MAX_POINTERS, MAX_WORDS};
+use lockstep_core::op::{DisjointRows, Encoder, Kernel, Launch, MAX_POINTERS, MAX_WORDS};
 use lockstep_core::ragged::{In, Out};
 use std::ffi::c_void;
+
+/// A kernel as a launch sees it, whatever its type. Every kernel is one.
+///
+/// # Safety
+/// The parameters are a kernel's own, its rows are disjoint, and the check is the kernel's.
+#[allow(unsafe_code)]
+pub unsafe trait Encoded {
+    /// The parameters of the kernel's entry point.
+    fn parameters(&self) -> Parameters;
+
+    /// See [`Launch::check_bounds`].
+    fn check_bounds(&self) -> Result<(), lockstep_core::Error>;
+}
+
+// SAFETY: `DisjointRows` promises the rows; the rest is the kernel's.
+#[allow(unsafe_code)]
+unsafe impl<K: DisjointRows> Encoded for K {
+    fn parameters(&self) -> Parameters {
+        Parameters::of(self)
+    }
+
+    fn check_bounds(&self) -> Result<(), lockstep_core::Error> {
+        Launch::check_bounds(self)
+    }
+}
 
 /// Number of parameters of an entry point.
 const COUNT: usize = 1 + MAX_POINTERS + MAX_WORDS;
@@ -49,6 +74,21 @@ impl Parameters {
         kernel.encode(&mut to);
         debug_assert_eq!(to.used, (K::POINTERS, K::WORDS), "{}", K::NAME);
         to
+    }
+
+    /// Returns the op's name in the table.
+    pub fn op(&self) -> &'static str {
+        self.op
+    }
+
+    /// Returns the number of the entry point among the op's.
+    pub fn variant(&self) -> usize {
+        self.variant
+    }
+
+    /// Returns the number of rows to run.
+    pub fn rows(&self) -> usize {
+        self.rows
     }
 
     /// Returns the arrays, including absent ones, in the order of the kernel's fields.

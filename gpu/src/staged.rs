@@ -1,8 +1,8 @@
 //! The staged path: runs a kernel over host memory on the device.
 
 use crate::gpu::{Context, Current};
-use crate::{Direction, Driver, Error, Gpu, Handle, Parameters};
-use lockstep_core::op::DisjointRows;
+
+use crate::{Direction, Driver, Encoded, Error, Gpu, Handle, Parameters};
 use std::sync::PoisonError;
 
 /// Alignment of arrays in a staged run, which suits memory transactions.
@@ -110,13 +110,16 @@ impl<D: Driver> Gpu<D> {
     /// reports.
     ///
     /// [`Launch::check_bounds`]: lockstep_core::op::Launch::check_bounds
-    pub fn run<K: DisjointRows>(&self, kernel: &K) -> Result<(), Error> {
+    pub fn run<K: Encoded + ?Sized>(&self, kernel: &K) -> Result<(), Error> {
         kernel.check_bounds()?;
-        if kernel.rows() == 0 { Ok(()) } else { self.run_staged(Parameters::of(kernel)) }
+        self.run_staged(kernel.parameters())
     }
 
     /// The part of `run` that does not depend on the op's type.
     fn run_staged(&self, mut parameters: Parameters) -> Result<(), Error> {
+        if parameters.rows == 0 {
+            return Ok(());
+        }
         let context = &*self.context;
         let current = &context.enter()?;
         let entry = self.entry(current, &parameters)?;

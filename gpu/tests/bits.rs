@@ -1,7 +1,7 @@
 //! Both paths to a device, on a host driver: for every path, geometry and team, the bits equal the
 //! reference's.
 
-use lockstep_conformance::backend::Backend;
+use lockstep_conformance::backend::{AnyKernel, Backend};
 use lockstep_conformance::cases::corpus::tokens;
 use lockstep_conformance::cases::hash::Source;
 use lockstep_conformance::cases::masks::Mask as Masked;
@@ -17,11 +17,11 @@ use lockstep_core::kl::{Kl, KlFormula};
 use lockstep_core::logits::statistics::LogitsResults;
 use lockstep_core::logits::vocab_parallel::unpacked;
 use lockstep_core::logits::{LogitRows, LogitsStatistics, VocabParallelTop};
-use lockstep_core::op::{Decoder, OPS, OpInfo};
+use lockstep_core::op::{OPS, OpInfo};
 use lockstep_core::ragged::{In, Mask, Out, flag};
 use lockstep_core::ratio::Guard;
-use lockstep_cpu::{Compiled, Cpu};
-use lockstep_gpu::{Buffer, Geometry, Gpu, Parameters, Platform, Stopwatch, Stream};
+use lockstep_cpu::Cpu;
+use lockstep_gpu::{Buffer, Geometry, Gpu, Platform, Stopwatch, Stream};
 use lockstep_gpu_testing::{HostDriver, Live, Settings};
 use std::sync::Arc;
 
@@ -99,13 +99,12 @@ impl Backend for Staged {
     fn name(&self) -> String {
         format!("staged, {:?}", self.0)
     }
-    fn run<K: Compiled>(&self, kernel: &K) -> Result<(), String> {
+    fn run(&self, kernel: &dyn AnyKernel) -> Result<(), String> {
         self.0.run(kernel).map_err(|error| error.to_string())
     }
 }
 
-/// The zero-copy path: arrays in device buffers, the kernel rebuilt over their addresses, the caller's
-/// stream.
+/// The zero-copy path: arrays in device buffers, the caller's stream.
 struct ZeroCopy {
     gpu: Gpu<HostDriver>,
     stream: Stream<HostDriver>,
@@ -115,8 +114,9 @@ impl Backend for ZeroCopy {
     fn name(&self) -> String {
         format!("zero copy, {:?}", self.gpu)
     }
-    fn run<K: Compiled>(&self, kernel: &K) -> Result<(), String> {
-        let mut parameters = Parameters::of(kernel);
+    fn run(&self, kernel: &dyn AnyKernel) -> Result<(), String> {
+        let host = kernel.parameters();
+        let mut parameters = host.clone();
         let mut buffers: Vec<Option<Buffer<u8, HostDriver>>> = Vec::new();
         for array in parameters.arrays_mut() {
             // SAFETY: a view of the case's memory.
@@ -125,13 +125,9 @@ impl Backend for ZeroCopy {
             array.address = buffer.as_ref().map_or(array.address, Buffer::as_ptr);
             buffers.push(buffer);
         }
-        let (pointers, words) = parameters.raw();
-        // SAFETY: what `of` encoded, with device addresses.
-        let on_device = unsafe { K::decode(&mut Decoder::new(pointers, words)) };
         // SAFETY: of the lengths that the views state, and ours until the end.
-        unsafe { self.gpu.launch(&self.stream, &on_device) }.unwrap();
-        drop(on_device);
-        for (array, buffer) in Parameters::of(kernel).arrays().iter().zip(&buffers) {
+        unsafe { self.gpu.launch_encoded(&self.stream, parameters) }.unwrap();
+        for (array, buffer) in host.arrays().iter().zip(&buffers) {
             if let (true, Some(buffer)) = (array.written, buffer) {
                 // SAFETY: an output of the case.
                 let out = unsafe { std::slice::from_raw_parts_mut(array.address, array.bytes) };

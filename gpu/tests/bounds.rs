@@ -3,39 +3,16 @@
 //!
 //! The judge is the CPU's plain reference, which checks each access and panics.
 
-use lockstep_conformance::backend::Backend;
+use lockstep_conformance::backend::{AnyKernel, ArrayLayout, Backend};
 use lockstep_conformance::cases::random::random;
 use lockstep_conformance::cases::{Case, corpus};
 use lockstep_conformance::launch;
-use lockstep_core::op::{Decoder, Encoder, Kernel, OPS};
-use lockstep_core::ragged::{In, Out};
-use lockstep_cpu::{Compiled, Cpu};
-use lockstep_gpu::{Error, Gpu, Parameters, Platform};
+use lockstep_core::op::OPS;
+use lockstep_cpu::Cpu;
+use lockstep_gpu::{Error, Gpu, Platform};
 use lockstep_gpu_testing::{HostDriver, Settings};
 use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-
-/// For each array, the word that holds its length, the size of an element, and whether it is an integer
-/// input.
-#[derive(Default)]
-struct Arrays {
-    words: usize,
-    of: Vec<(usize, usize, bool)>,
-}
-
-impl Encoder for Arrays {
-    fn word(&mut self, _word: u64) {
-        self.words += 1;
-    }
-    fn input<T: Copy>(&mut self, _array: Option<In<'_, T>>) {
-        self.of.push((self.words, size_of::<T>(), std::any::type_name::<T>().starts_with('u')));
-        self.words += 1;
-    }
-    fn output<T: Copy>(&mut self, _array: Option<&Out<'_, T>>) {
-        self.of.push((self.words, size_of::<T>(), false));
-        self.words += 1;
-    }
-}
 
 /// Runs each kernel with faults in it, on a GPU that must refuse whatever would leave an array.
 struct Faulty {
@@ -46,17 +23,19 @@ struct Faulty {
 
 impl Faulty {
     /// Either an error that names an argument before anything is launched, or a kernel that stays in bounds.
-    fn judge<K: Kernel + Compiled>(&self, kernel: &K, fault: &str) {
+    fn judge(&self, kernel: &dyn AnyKernel, fault: &str) {
+        let own = kernel.parameters();
+        let (op, rows) = (own.op(), own.rows());
         match kernel.check_bounds() {
             Err(error) => {
-                assert!(!error.argument().is_empty(), "{}: {error}", K::NAME);
+                assert!(!error.argument().is_empty(), "{op}: {error}");
                 let refused = self.gpu.run(kernel);
-                assert!(matches!(refused, Err(Error::Argument(_))), "{}, {fault}: {refused:?}", K::NAME);
+                assert!(matches!(refused, Err(Error::Argument(_))), "{op}, {fault}: {refused:?}");
                 self.refused.set(self.refused.get() + 1);
             }
             Ok(()) => {
-                let ran = catch_unwind(AssertUnwindSafe(|| Cpu::PLAIN.run(kernel)));
-                assert!(ran.is_ok(), "{} passed and left an array: {fault}", K::NAME);
+                let ran = catch_unwind(AssertUnwindSafe(|| kernel.rows_on(&Cpu::PLAIN, 0..rows)));
+                assert!(ran.is_ok(), "{op} passed and left an array: {fault}");
                 self.passed.set(self.passed.get() + 1);
             }
         }
@@ -68,21 +47,22 @@ impl Backend for Faulty {
         "faulty arguments".to_owned()
     }
 
-    fn run<K: Compiled>(&self, kernel: &K) -> Result<(), String> {
+    fn run(&self, kernel: &dyn AnyKernel) -> Result<(), String> {
         kernel.check_bounds().map_err(|error| error.to_string())?;
-        let mut arrays = Arrays::default();
-        kernel.encode(&mut arrays);
-        let own = Parameters::of(kernel);
+        let (own, layout) = (kernel.parameters(), kernel.layout());
         let (pointers, words) = own.raw();
         for (i, array) in own.arrays().iter().enumerate().filter(|(_, array)| array.bytes > 0) {
-            let (word, size, whole) = arrays.of[i];
+            let ArrayLayout { word, size, integers } = layout[i];
             let length = words[word];
             for shorter in [length - 1, length / 2, 0] {
                 let mut words = words;
                 words[word] = shorter;
                 // SAFETY: what `of` encoded, with an array that is shorter than its memory.
-                let faulty = unsafe { K::decode(&mut Decoder::new(pointers, words)) };
-                self.judge(&faulty, &format!("array {i} of {length} with {shorter}"));
+                unsafe {
+                    kernel.decoded(pointers, words, &mut |faulty| {
+                        self.judge(faulty, &format!("array {i} of {length} with {shorter}"));
+                    });
+                }
             }
             // Offsets are checked on construction, so anything that starts at 0 and never decreases passes.
             // SAFETY: a view of the case's memory.
@@ -90,7 +70,7 @@ impl Backend for Faulty {
             let number =
                 |at: usize| bytes[at * size..][..size].iter().rev().fold(0u64, |n, b| n << 8 | u64::from(*b));
             let rising = number(0) == 0 && (1..length as usize).all(|at| number(at - 1) <= number(at));
-            if !whole || size > 4 || rising {
+            if !integers || size > 4 || rising {
                 continue;
             }
             for (at, value) in
@@ -107,8 +87,11 @@ impl Backend for Faulty {
                 let mut pointers = pointers;
                 pointers[i] = aligned.as_mut_ptr().cast();
                 // SAFETY: what `of` wrote, with a copy of one array that lives until the end of the block.
-                let faulty = unsafe { K::decode(&mut Decoder::new(pointers, words)) };
-                self.judge(&faulty, &format!("array {i}: {value} at {at} of {length}"));
+                unsafe {
+                    kernel.decoded(pointers, words, &mut |faulty| {
+                        self.judge(faulty, &format!("array {i}: {value} at {at} of {length}"));
+                    });
+                }
             }
         }
         Ok(())

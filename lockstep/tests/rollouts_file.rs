@@ -91,9 +91,9 @@ fn every_column_is_written_and_read() {
 }
 
 fn file(tensors: &[(&str, Dtype, &[usize], &[u8])]) -> Vec<u8> {
-    let views = tensors.iter().map(|(name, dtype, shape, bytes)| {
-        (*name, TensorView::new(*dtype, shape.to_vec(), bytes).unwrap())
-    });
+    let views = tensors
+        .iter()
+        .map(|(name, dtype, shape, bytes)| (*name, TensorView::new(*dtype, shape.to_vec(), bytes).unwrap()));
     safetensors::serialize(views, None).unwrap()
 }
 

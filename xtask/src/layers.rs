@@ -112,7 +112,10 @@ pub fn run(root: &Path) -> Result<()> {
         }
     }
     if !unrun.is_empty() {
-        bail!("unit tests that never run, because `test = false` is set for their target:\n  {}", unrun.join("\n  "));
+        bail!(
+            "unit tests that never run, because `test = false` is set for their target:\n  {}",
+            unrun.join("\n  ")
+        );
     }
     let wrong = check(LAYERS, &folders, &edges);
     if !wrong.is_empty() {
@@ -162,7 +165,9 @@ fn unrun_tests(metadata: &Metadata) -> Result<Vec<String>> {
                 let path = entry?.into_path();
                 if path.is_dir() {
                     folders.push(path);
-                } else if path.extension() == Some("rs") && fs::read_to_string(&path)?.contains("\n#[cfg(test)]") {
+                } else if path.extension() == Some("rs")
+                    && fs::read_to_string(&path)?.contains("\n#[cfg(test)]")
+                {
                     unrun.push(path.into_string());
                 }
             }

@@ -1,8 +1,7 @@
 //! How a case is sent to the device, and which entry points it uses.
 
-use lockstep_conformance::backend::Backend;
-use lockstep_core::op::{Decoder, OpInfo};
-use lockstep_cpu::Compiled;
+use lockstep_conformance::backend::{AnyKernel, Backend};
+use lockstep_core::op::OpInfo;
 use lockstep_gpu::{Buffer, Driver, Geometry, Gpu, Parameters};
 use std::cell::RefCell;
 use std::collections::BTreeSet;
@@ -15,9 +14,10 @@ impl Backend for Probe {
     fn name(&self) -> String {
         "nothing".to_owned()
     }
-    fn run<K: Compiled>(&self, kernel: &K) -> Result<(), String> {
-        if let (true, Some(op)) = (kernel.rows() > 0, OpInfo::named(K::NAME)) {
-            self.0.borrow_mut().extend(op.entries.get(kernel.variant()));
+    fn run(&self, kernel: &dyn AnyKernel) -> Result<(), String> {
+        let parameters = kernel.parameters();
+        if let (true, Some(op)) = (parameters.rows() > 0, OpInfo::named(parameters.op())) {
+            self.0.borrow_mut().extend(op.entries.get(parameters.variant()));
         }
         Ok(())
     }
@@ -69,9 +69,9 @@ impl<D: Driver> Device<D> {
         Device { gpu, path, entries: RefCell::default() }
     }
 
-    fn zero_copy<K: Compiled>(&self, kernel: &K) -> Result<(), lockstep_gpu::Error> {
+    fn zero_copy(&self, host: &Parameters) -> Result<(), lockstep_gpu::Error> {
         let stream = self.gpu.stream()?;
-        let mut parameters = Parameters::of(kernel);
+        let mut parameters = host.clone();
         let mut buffers: Vec<Option<Buffer<u8, D>>> = Vec::new();
         for array in parameters.arrays_mut() {
             let mut buffer = None;
@@ -86,13 +86,10 @@ impl<D: Driver> Device<D> {
             array.address = buffer.as_ref().map_or(array.address, Buffer::as_ptr);
             buffers.push(buffer);
         }
-        let (pointers, words) = parameters.raw();
-        // SAFETY: what `of` wrote, with device addresses.
-        let on_device = unsafe { K::decode(&mut Decoder::new(pointers, words)) };
         // SAFETY: as long as the views say, and ours until the end.
-        unsafe { self.gpu.launch(&stream, &on_device) }?;
+        unsafe { self.gpu.launch_encoded(&stream, parameters) }?;
         let mut never = false;
-        for (array, buffer) in Parameters::of(kernel).arrays().iter().zip(&buffers) {
+        for (array, buffer) in host.arrays().iter().zip(&buffers) {
             if let (true, Some(buffer)) = (array.written, buffer) {
                 // SAFETY: an output of the case.
                 let out = unsafe { std::slice::from_raw_parts_mut(array.address, array.bytes) };
@@ -111,7 +108,7 @@ impl<D: Driver> Device<D> {
         // The kernel did not write these bytes, which then keep their value, or it wrote just these.
         if never {
             let again = Device { gpu: self.gpu.clone(), path: Path::ZeroCopy, entries: RefCell::default() };
-            return again.zero_copy(kernel);
+            return again.zero_copy(host);
         }
         Ok(())
     }
@@ -121,14 +118,15 @@ impl<D: Driver> Backend for Device<D> {
     fn name(&self) -> String {
         format!("{}, {:?}, {:?}", self.gpu.info().name, self.path, self.gpu.geometry())
     }
-    fn run<K: Compiled>(&self, kernel: &K) -> Result<(), String> {
-        if kernel.rows() == 0 {
+    fn run(&self, kernel: &dyn AnyKernel) -> Result<(), String> {
+        let parameters = kernel.parameters();
+        if parameters.rows() == 0 {
             return Ok(());
         }
-        self.entries.borrow_mut().extend(self.gpu.entry_point(kernel));
+        self.entries.borrow_mut().extend(self.gpu.entry_point(&parameters));
         let done = match self.path {
             Path::Staged => self.gpu.run(kernel),
-            Path::ZeroCopy | Path::Unwritten => self.zero_copy(kernel),
+            Path::ZeroCopy | Path::Unwritten => self.zero_copy(&parameters),
         };
         done.map_err(|error| error.to_string())
     }

@@ -6,12 +6,12 @@
 //! kernel whose rows all write one element. The detector must report it, or it would also miss a false
 //! promise of the table. The CPU backend's pool does nothing more than this with rows; its queue is a mutex.
 
-use lockstep::{Compiled, SimdLevel};
-use lockstep_conformance::backend::Backend;
+use lockstep::SimdLevel;
+use lockstep_conformance::backend::{AnyKernel, Backend};
 use lockstep_conformance::digest::cases;
 use lockstep_conformance::output::first_difference;
 use lockstep_conformance::{launch, levels};
-use lockstep_core::op::{DisjointRows, Kernel, OPS};
+use lockstep_core::op::{Kernel, OPS};
 use lockstep_core::ragged::Out;
 use lockstep_core::team::Team;
 use lockstep_cpu::Cpu;
@@ -41,24 +41,24 @@ fn named(name: &str) -> Result<SimdLevel, String> {
 }
 
 /// A kernel shared by several threads.
-struct Shared<'a, K>(&'a K);
+struct Shared<'a, K: ?Sized>(&'a K);
 
 // SAFETY: as in lockstep-cpu, inputs are only read, and no element is written by two rows; each row runs on
 // one thread.
-unsafe impl<K: DisjointRows> Sync for Shared<'_, K> {}
+unsafe impl<K: ?Sized> Sync for Shared<'_, K> {}
 
 /// Runs row r on thread r mod 2.
-fn row_by_row<K: DisjointRows>(kernel: &K, run: impl Fn(&K, Range<usize>) + Sync) {
+fn row_by_row<K: ?Sized>(kernel: &K, rows: usize, run: impl Fn(&K, Range<usize>) + Sync) {
     let (shared, run) = (&Shared(kernel), &run);
     std::thread::scope(|scope| {
-        let rows = |first| {
+        let of_thread = |first| {
             scope.spawn(move || {
                 let Shared(kernel) = *shared;
-                (first..kernel.rows()).step_by(2).for_each(|row| run(kernel, row..row + 1));
+                (first..rows).step_by(2).for_each(|row| run(kernel, row..row + 1));
             })
         };
         // Joined one by one, because the detector does not see how a scope waits.
-        for thread in [rows(0), rows(1)] {
+        for thread in [of_thread(0), of_thread(1)] {
             thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
         }
     });
@@ -75,10 +75,13 @@ impl Backend for RowByRow {
     fn name(&self) -> String {
         format!("{}, row by row on two threads", self.cpu.level())
     }
-    fn run<K: Compiled>(&self, kernel: &K) -> Result<(), String> {
-        self.rows.set(kernel.rows());
+    fn run(&self, kernel: &dyn AnyKernel) -> Result<(), String> {
+        let rows = kernel.parameters().rows();
+        self.rows.set(rows);
         let level = self.cpu.level();
-        row_by_row(kernel, |kernel, rows| Cpu::new(level, 1).unwrap_or(Cpu::PLAIN).rows(kernel, rows));
+        row_by_row(kernel, rows, |kernel, rows| {
+            kernel.rows_on(&Cpu::new(level, 1).unwrap_or(Cpu::PLAIN), rows)
+        });
         Ok(())
     }
 }
@@ -130,7 +133,7 @@ impl Kernel for Planted<'_> {
 fn planted(level: SimdLevel) -> Result<(), String> {
     let mut last = [0];
     let cpu = Cpu::new(level, 1).map_err(|error| error.to_string())?;
-    row_by_row(&Planted { last: Out::new(&mut last) }, |kernel, rows| cpu.rows_own(kernel, rows));
+    row_by_row(&Planted { last: Out::new(&mut last) }, 100, |kernel, rows| cpu.rows_own(kernel, rows));
     println!("planted: the last row to write was {}", last[0]);
     Ok(())
 }

@@ -26,7 +26,7 @@ impl OpTest for Balance {
         allow("balance_loss", &["row_loss"], 4.0, REASON),
     ];
 
-    fn run<B: Backend>(&self, backend: &B, data: &Data, out: &mut Outputs<'_>) -> Result<(), String> {
+    fn run(&self, backend: &dyn Backend, data: &Data, out: &mut Outputs<'_>) -> Result<(), String> {
         let rows = data.rows();
         let experts = data.elements() / rows;
         let load: Vec<f32> = (0..experts).map(load_of).collect();

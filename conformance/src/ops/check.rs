@@ -33,7 +33,7 @@ impl OpTest for Check {
         }
     }
 
-    fn run<B: Backend>(&self, backend: &B, data: &Data, out: &mut Outputs<'_>) -> Result<(), String> {
+    fn run(&self, backend: &dyn Backend, data: &Data, out: &mut Outputs<'_>) -> Result<(), String> {
         let first_fault = out.row("first_fault");
         match *self {
             Check::Offsets { elements } => {

@@ -18,7 +18,7 @@ impl OpTest for Combine {
     const OPS: &'static [&'static str] = &["combine"];
     const ALLOWED: &'static [Allowance] = &[allow("combine", &["combined"], 1.0, ROUNDED)];
 
-    fn run<B: Backend>(&self, backend: &B, data: &Data, out: &mut Outputs<'_>) -> Result<(), String> {
+    fn run(&self, backend: &dyn Backend, data: &Data, out: &mut Outputs<'_>) -> Result<(), String> {
         let components = data.element[..self.kinds].concat();
         backend.run(&Kernel {
             cu_groups: data.packed()?,

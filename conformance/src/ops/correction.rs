@@ -89,7 +89,7 @@ impl OpTest for Correction {
         }
     }
 
-    fn run<B: Backend>(&self, backend: &B, data: &Data, out: &mut Outputs<'_>) -> Result<(), String> {
+    fn run(&self, backend: &dyn Backend, data: &Data, out: &mut Outputs<'_>) -> Result<(), String> {
         let cu_seqlens = data.packed()?;
         let loss_mask = data.masked();
         match *self {

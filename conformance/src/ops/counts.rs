@@ -16,7 +16,7 @@ impl OpTest for Counts {
     const OPS: &'static [&'static str] = &["batch_counts"];
     const ALLOWED: &'static [Allowance] = &[allow("batch_counts", &NAMES, 0.0, "counts")];
 
-    fn run<B: Backend>(&self, backend: &B, data: &Data, out: &mut Outputs<'_>) -> Result<(), String> {
+    fn run(&self, backend: &dyn Backend, data: &Data, out: &mut Outputs<'_>) -> Result<(), String> {
         let parts = data.rows();
         let offsets = Offsets::new("cu_seqlens", &data.index, data.elements(), "tokens");
         backend.run(&checked!(BatchCounts {

@@ -17,7 +17,7 @@ impl OpTest for DiscountedReturn {
     const OPS: &'static [&'static str] = &["discounted_return"];
     const ALLOWED: &'static [Allowance] = &[allow("discounted_return", &["returns"], 1.0, ROUNDED)];
 
-    fn run<B: Backend>(&self, backend: &B, data: &Data, out: &mut Outputs<'_>) -> Result<(), String> {
+    fn run(&self, backend: &dyn Backend, data: &Data, out: &mut Outputs<'_>) -> Result<(), String> {
         backend.run(&checked!(Kernel {
             cu_seqlens: data.packed()?,
             loss_mask: data.masked(),

@@ -26,7 +26,7 @@ impl OpTest for EntropyBonus {
         "exp within 1 ULP (two units), two products or one quotient, one sum",
     )];
 
-    fn run<B: Backend>(&self, backend: &B, data: &Data, out: &mut Outputs<'_>) -> Result<(), String> {
+    fn run(&self, backend: &dyn Backend, data: &Data, out: &mut Outputs<'_>) -> Result<(), String> {
         backend.run(&checked!(Kernel {
             cu_seqlens: data.packed()?,
             loss_mask: data.masked(),

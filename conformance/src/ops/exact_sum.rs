@@ -33,7 +33,7 @@ impl OpTest for ExactSum {
         }
     }
 
-    fn run<B: Backend>(&self, backend: &B, data: &Data, out: &mut Outputs<'_>) -> Result<(), String> {
+    fn run(&self, backend: &dyn Backend, data: &Data, out: &mut Outputs<'_>) -> Result<(), String> {
         match *self {
             ExactSum::Double => launch(backend, (data, out), &data.element64, false),
             ExactSum::Single { square } => launch(backend, (data, out), &data.element[0], square),
@@ -78,8 +78,8 @@ impl OpTest for ExactSum {
     }
 }
 
-fn launch<B: Backend, V: Summand + Sync>(
-    backend: &B,
+fn launch<V: Summand + Sync>(
+    backend: &dyn Backend,
     (data, out): (&Data, &mut Outputs<'_>),
     values: &[V],
     square: bool,

@@ -26,7 +26,7 @@ impl OpTest for Filter {
     const OPS: &'static [&'static str] = &["filter_groups"];
     const ALLOWED: &'static [Allowance] = &[allow("filter_groups", &["statistic"], 1.0, ROUNDED)];
 
-    fn run<B: Backend>(&self, backend: &B, data: &Data, out: &mut Outputs<'_>) -> Result<(), String> {
+    fn run(&self, backend: &dyn Backend, data: &Data, out: &mut Outputs<'_>) -> Result<(), String> {
         backend.run(&checked!(Kernel {
             cu_groups: data.packed()?,
             metric: In::new(&data.element[0]),

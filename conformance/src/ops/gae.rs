@@ -31,7 +31,7 @@ impl OpTest for Gae {
     const OPS: &'static [&'static str] = &["gae"];
     const ALLOWED: &'static [Allowance] = &[allow("gae", &["advantage", "returns"], 1.0, ROUNDED)];
 
-    fn run<B: Backend>(&self, backend: &B, data: &Data, out: &mut Outputs<'_>) -> Result<(), String> {
+    fn run(&self, backend: &dyn Backend, data: &Data, out: &mut Outputs<'_>) -> Result<(), String> {
         let truncated: Vec<u8> = data.row[1].iter().map(|x| u8::from(*x != 0.0)).collect();
         backend.run(&checked!(Kernel {
             cu_seqlens: data.packed()?,

@@ -67,7 +67,7 @@ impl OpTest for Gating {
         if self.backward { "gating_backward" } else { "gating_forward" }
     }
 
-    fn run<B: Backend>(&self, backend: &B, data: &Data, out: &mut Outputs<'_>) -> Result<(), String> {
+    fn run(&self, backend: &dyn Backend, data: &Data, out: &mut Outputs<'_>) -> Result<(), String> {
         let (rows, k, router) = (data.rows(), self.router.top_k, self.router);
         let entry = |r: usize, j: usize| if data.row[0][r] < 0.0 { u16::MAX } else { data.row[j][r] as u16 };
         let each = || (0..rows).flat_map(|r| (0..k).map(move |j| (r, j)));

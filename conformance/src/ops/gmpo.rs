@@ -52,7 +52,7 @@ impl OpTest for Gmpo {
         allow("policy_loss_gmpo", &MAXIMA, 2.0, "exp"),
     ];
 
-    fn run<B: Backend>(&self, backend: &B, data: &Data, out: &mut Outputs<'_>) -> Result<(), String> {
+    fn run(&self, backend: &dyn Backend, data: &Data, out: &mut Outputs<'_>) -> Result<(), String> {
         let input = |k: usize| In::new(&data.element[k][..]);
         let weight = Weight { per_row: PerRow::One, denominator: self.denominator, scale: 1.0 };
         let partials = Partials::of(weight, self.counted);

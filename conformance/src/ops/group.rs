@@ -30,7 +30,7 @@ impl OpTest for Group {
     const ALLOWED: &'static [Allowance] =
         &[allow("group_advantage", &["advantage", "mean", "std"], 1.0, ROUNDED)];
 
-    fn run<B: Backend>(&self, backend: &B, data: &Data, out: &mut Outputs<'_>) -> Result<(), String> {
+    fn run(&self, backend: &dyn Backend, data: &Data, out: &mut Outputs<'_>) -> Result<(), String> {
         backend.run(&checked!(GroupAdvantage {
             cu_groups: data.packed()?,
             rewards: In::new(&data.element[0]),

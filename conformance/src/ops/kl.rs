@@ -25,7 +25,7 @@ impl OpTest for KlDivergence {
         allow("kl", &["row_sum"], 2.0, TERMS),
     ];
 
-    fn run<B: Backend>(&self, backend: &B, data: &Data, out: &mut Outputs<'_>) -> Result<(), String> {
+    fn run(&self, backend: &dyn Backend, data: &Data, out: &mut Outputs<'_>) -> Result<(), String> {
         backend.run(&Kernel {
             cu_seqlens: data.packed()?,
             loss_mask: data.masked(),

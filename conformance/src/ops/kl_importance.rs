@@ -30,7 +30,7 @@ impl OpTest for KlImportance {
     const ALLOWED: &'static [Allowance] =
         &[allow("kl_importance", &["kl", "gradient", "row_sum"], 4.0, REASON)];
 
-    fn run<B: Backend>(&self, backend: &B, data: &Data, out: &mut Outputs<'_>) -> Result<(), String> {
+    fn run(&self, backend: &dyn Backend, data: &Data, out: &mut Outputs<'_>) -> Result<(), String> {
         let input = |k: usize| In::new(&data.element[k][..]);
         backend.run(&checked!(Kernel {
             cu_seqlens: data.packed()?,

@@ -79,12 +79,12 @@ impl OpTest for Logits {
         }
     }
 
-    fn run<B: Backend>(&self, backend: &B, data: &Data, out: &mut Outputs<'_>) -> Result<(), String> {
+    fn run(&self, backend: &dyn Backend, data: &Data, out: &mut Outputs<'_>) -> Result<(), String> {
         match (self.format, self.which) {
             (_, Which::Otr { beta, gradient }) => self.otr(backend, data, out, beta, gradient),
-            (Suffix::None, _) => self.run_as::<B, f32>(backend, data, out),
-            (Suffix::Bf16, _) => self.run_as::<B, Bf16>(backend, data, out),
-            (Suffix::F16, _) => self.run_as::<B, F16>(backend, data, out),
+            (Suffix::None, _) => self.run_as::<f32>(backend, data, out),
+            (Suffix::Bf16, _) => self.run_as::<Bf16>(backend, data, out),
+            (Suffix::F16, _) => self.run_as::<F16>(backend, data, out),
         }
     }
 
@@ -202,9 +202,9 @@ impl Logits {
         LogitRows { logits: In::new(logits), rows, vocab, live: Mask::new(self.masked.then_some(live)) }
     }
 
-    fn run_as<B: Backend, S: Storage + Captured>(
+    fn run_as<S: Storage + Captured>(
         &self,
-        backend: &B,
+        backend: &dyn Backend,
         data: &Data,
         out: &mut Outputs<'_>,
     ) -> Result<(), String>
@@ -237,9 +237,9 @@ impl Logits {
         }))
     }
 
-    fn otr<B: Backend>(
+    fn otr(
         &self,
-        backend: &B,
+        backend: &dyn Backend,
         data: &Data,
         out: &mut Outputs<'_>,
         beta: f32,
@@ -258,9 +258,9 @@ impl Logits {
         }))
     }
 
-    fn statistics<B: Backend, S: Storage>(
+    fn statistics<S: Storage>(
         &self,
-        backend: &B,
+        backend: &dyn Backend,
         rows: LogitRows<'_, S>,
         labels: &[u32],
         moments: bool,

@@ -29,7 +29,7 @@ impl OpTest for LogitsKl {
     const OPS: &'static [&'static str] = &["logits_kl"];
     const ALLOWED: &'static [Allowance] = &[allow("logits_kl", &["kl", "gradient"], 6.0, REASON)];
 
-    fn run<B: Backend>(&self, backend: &B, data: &Data, out: &mut Outputs<'_>) -> Result<(), String> {
+    fn run(&self, backend: &dyn Backend, data: &Data, out: &mut Outputs<'_>) -> Result<(), String> {
         let live: Vec<u8> = data.row[LIVE].iter().map(|x| *x as u8).collect();
         let (rows, vocab) = (data.rows(), data.elements() / data.rows());
         backend.run(&checked!(Kernel {

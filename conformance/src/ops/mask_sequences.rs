@@ -12,7 +12,7 @@ impl OpTest for MaskSequences {
     const OPS: &'static [&'static str] = &["mask_sequences"];
     const ALLOWED: &'static [Allowance] = &[allow("mask_sequences", &["masked"], 0.0, "0 or 1")];
 
-    fn run<B: Backend>(&self, backend: &B, data: &Data, out: &mut Outputs<'_>) -> Result<(), String> {
+    fn run(&self, backend: &dyn Backend, data: &Data, out: &mut Outputs<'_>) -> Result<(), String> {
         // Bytes other than 1 also keep.
         let keep: Vec<u8> = data.row[0].iter().map(|x| if *x > 0.0 { 7 } else { 0 }).collect();
         backend.run(&Kernel {

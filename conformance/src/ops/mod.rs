@@ -169,7 +169,7 @@ pub trait OpTest: Copy + Debug + PartialEq {
     }
 
     /// Launches the op on `data`, with outputs that `out` makes.
-    fn run<B: Backend>(&self, backend: &B, data: &Data, out: &mut Outputs<'_>) -> Result<(), String>;
+    fn run(&self, backend: &dyn Backend, data: &Data, out: &mut Outputs<'_>) -> Result<(), String>;
 
     /// The oracle's expectation for every output except `alarm`.
     fn expect(&self, data: &Data) -> Vec<Want>;
@@ -224,9 +224,9 @@ macro_rules! op_tests {
             }
 
             /// See [`OpTest::run`].
-            pub fn run<B: Backend>(
+            pub fn run(
                 &self,
-                backend: &B,
+                backend: &dyn Backend,
                 data: &Data,
                 out: &mut Outputs<'_>,
             ) -> Result<(), String> {

@@ -35,7 +35,7 @@ impl OpTest for Moments {
         }
     }
 
-    fn run<B: Backend>(&self, backend: &B, data: &Data, out: &mut Outputs<'_>) -> Result<(), String> {
+    fn run(&self, backend: &dyn Backend, data: &Data, out: &mut Outputs<'_>) -> Result<(), String> {
         match *self {
             Moments::Rows { per_row, nan_is_missing } => backend.run(&RowMoments {
                 offsets: data.packed()?,

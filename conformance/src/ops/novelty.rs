@@ -35,7 +35,7 @@ impl OpTest for Novelty {
         "novelty rounds to binary32 once; its range is in the magnitude of the reward",
     )];
 
-    fn run<B: Backend>(&self, backend: &B, data: &Data, out: &mut Outputs<'_>) -> Result<(), String> {
+    fn run(&self, backend: &dyn Backend, data: &Data, out: &mut Outputs<'_>) -> Result<(), String> {
         let (mut pairs, mut start) = (Vec::new(), Vec::new());
         for r in 0..data.rows() {
             start.push(pairs.len() as u64);

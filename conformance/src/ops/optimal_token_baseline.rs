@@ -39,7 +39,7 @@ impl OpTest for OptimalTokenBaseline {
     const OPS: &'static [&'static str] = &["optimal_token_baseline"];
     const ALLOWED: &'static [Allowance] = &[allow("optimal_token_baseline", &["advantage"], 1.0, ROUNDED)];
 
-    fn run<B: Backend>(&self, backend: &B, data: &Data, out: &mut Outputs<'_>) -> Result<(), String> {
+    fn run(&self, backend: &dyn Backend, data: &Data, out: &mut Outputs<'_>) -> Result<(), String> {
         let [cu_seqlens, cu_groups] = sequences(data);
         let offsets = Offsets::new("cu_seqlens", &cu_seqlens, data.elements(), "elements");
         let groups = Offsets::new("cu_groups", &cu_groups, cu_seqlens.len() - 1, "sequences");

@@ -19,7 +19,7 @@ impl OpTest for PassAtK {
     const OPS: &'static [&'static str] = &["pass_at_k"];
     const ALLOWED: &'static [Allowance] = &[allow("pass_at_k", &["advantage", "pass_at_k"], 1.0, ROUNDED)];
 
-    fn run<B: Backend>(&self, backend: &B, data: &Data, out: &mut Outputs<'_>) -> Result<(), String> {
+    fn run(&self, backend: &dyn Backend, data: &Data, out: &mut Outputs<'_>) -> Result<(), String> {
         backend.run(&checked!(Kernel {
             cu_groups: data.packed()?,
             rewards: In::new(&data.element[0]),

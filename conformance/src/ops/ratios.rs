@@ -64,7 +64,7 @@ impl OpTest for Ratios {
         }
     }
 
-    fn run<B: Backend>(&self, backend: &B, data: &Data, out: &mut Outputs<'_>) -> Result<(), String> {
+    fn run(&self, backend: &dyn Backend, data: &Data, out: &mut Outputs<'_>) -> Result<(), String> {
         let offsets = data.packed()?;
         let mask = data.masked();
         let versions: Vec<i32> = data.index.iter().map(|v| v.cast_signed()).collect();

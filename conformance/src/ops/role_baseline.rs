@@ -27,7 +27,7 @@ impl OpTest for RoleBaseline {
         ),
     ];
 
-    fn run<B: Backend>(&self, backend: &B, data: &Data, out: &mut Outputs<'_>) -> Result<(), String> {
+    fn run(&self, backend: &dyn Backend, data: &Data, out: &mut Outputs<'_>) -> Result<(), String> {
         let state: Vec<f64> = data.row[0].iter().map(|x| f64::from(*x)).collect();
         backend.run(&checked!(Kernel {
             cu_roles: data.packed()?,

@@ -60,7 +60,7 @@ impl OpTest for Sampling {
         }
     }
 
-    fn run<B: Backend>(&self, backend: &B, data: &Data, out: &mut Outputs<'_>) -> Result<(), String> {
+    fn run(&self, backend: &dyn Backend, data: &Data, out: &mut Outputs<'_>) -> Result<(), String> {
         let labels: Vec<u32> = data.row[LABEL].iter().map(|a| *a as u32).collect();
         let live: Vec<u8> = data.row[LIVE].iter().map(|x| *x as u8).collect();
         let (n, vocab, draws) = (data.rows(), data.elements() / data.rows(), self.draws);

@@ -83,7 +83,7 @@ impl OpTest for Selection {
         }
     }
 
-    fn run<B: Backend>(&self, backend: &B, data: &Data, out: &mut Outputs<'_>) -> Result<(), String> {
+    fn run(&self, backend: &dyn Backend, data: &Data, out: &mut Outputs<'_>) -> Result<(), String> {
         let n = data.elements();
         let offsets = data.packed()?;
         let mask = data.masked();

@@ -32,7 +32,7 @@ impl OpTest for SequenceWeight {
         "rounded log-ratios summed in binary64, two exponentials, one product",
     )];
 
-    fn run<B: Backend>(&self, backend: &B, data: &Data, out: &mut Outputs<'_>) -> Result<(), String> {
+    fn run(&self, backend: &dyn Backend, data: &Data, out: &mut Outputs<'_>) -> Result<(), String> {
         let input = |k: usize| In::new(&data.element[k][..]);
         self.rule.check().map_err(|e| e.to_string())?;
         backend.run(&Kernel {

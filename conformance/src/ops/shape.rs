@@ -30,7 +30,7 @@ impl OpTest for Shape {
     const OPS: &'static [&'static str] = &["shape_rewards"];
     const ALLOWED: &'static [Allowance] = &[allow("shape_rewards", &["shaped"], 1.0, ROUNDED)];
 
-    fn run<B: Backend>(&self, backend: &B, data: &Data, out: &mut Outputs<'_>) -> Result<(), String> {
+    fn run(&self, backend: &dyn Backend, data: &Data, out: &mut Outputs<'_>) -> Result<(), String> {
         let flags: Vec<u8> = data.element[1].iter().map(|x| u8::from(*x > 0.0)).collect();
         let reference: Vec<u32> = data.row[0].iter().map(|x| *x as u32).collect();
         backend.run(&checked!(Kernel {

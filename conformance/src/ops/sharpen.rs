@@ -38,7 +38,7 @@ impl OpTest for Sharpen {
                  magnitude",
     )];
 
-    fn run<B: Backend>(&self, backend: &B, data: &Data, out: &mut Outputs<'_>) -> Result<(), String> {
+    fn run(&self, backend: &dyn Backend, data: &Data, out: &mut Outputs<'_>) -> Result<(), String> {
         let n = data.elements();
         let references: Vec<f64> = (0..n).map(|i| reference(data, i)).collect();
         backend.run(&checked!(Kernel {

@@ -24,7 +24,7 @@ impl OpTest for StepReturn {
     const OPS: &'static [&'static str] = &["step_return"];
     const ALLOWED: &'static [Allowance] = &[allow("step_return", &["returns"], 1.0, ROUNDED)];
 
-    fn run<B: Backend>(&self, backend: &B, data: &Data, out: &mut Outputs<'_>) -> Result<(), String> {
+    fn run(&self, backend: &dyn Backend, data: &Data, out: &mut Outputs<'_>) -> Result<(), String> {
         let matches = matches(data);
         backend.run(&checked!(Kernel {
             cu_steps: data.packed()?,

@@ -40,7 +40,7 @@ impl OpTest for Sums {
         }
     }
 
-    fn run<B: Backend>(&self, backend: &B, data: &Data, out: &mut Outputs<'_>) -> Result<(), String> {
+    fn run(&self, backend: &dyn Backend, data: &Data, out: &mut Outputs<'_>) -> Result<(), String> {
         match *self {
             Sums::Aggregate { values } => backend.run(&Aggregate {
                 cu_seqlens: data.packed()?,

@@ -32,7 +32,7 @@ impl OpTest for TokenRatio {
         allow("token_ratio", &["sum_k3", "sum_excess", "sum_excess_squared"], 2.0, TERMS),
     ];
 
-    fn run<B: Backend>(&self, backend: &B, data: &Data, out: &mut Outputs<'_>) -> Result<(), String> {
+    fn run(&self, backend: &dyn Backend, data: &Data, out: &mut Outputs<'_>) -> Result<(), String> {
         backend.run(&Kernel {
             cu_seqlens: data.packed()?,
             loss_mask: data.masked(),

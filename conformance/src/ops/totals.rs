@@ -36,7 +36,7 @@ impl OpTest for Totals {
         "binary64 columns: n/128 + 7 roundings of 2^-53, 2^-29 of a unit each",
     )];
 
-    fn run<B: Backend>(&self, backend: &B, data: &Data, out: &mut Outputs<'_>) -> Result<(), String> {
+    fn run(&self, backend: &dyn Backend, data: &Data, out: &mut Outputs<'_>) -> Result<(), String> {
         let sequences = data.span(0).len();
         let (mut loss, mut count, mut alarm) = ([f64::POISON], [u64::POISON; COUNTS], [u32::POISON]);
         let (mut sums, mut maxima) = ([f64::POISON; SUMS], [f32::POISON; 2]);

@@ -56,7 +56,7 @@ impl OpTest for Tree {
         }
     }
 
-    fn run<B: Backend>(&self, backend: &B, data: &Data, out: &mut Outputs<'_>) -> Result<(), String> {
+    fn run(&self, backend: &dyn Backend, data: &Data, out: &mut Outputs<'_>) -> Result<(), String> {
         match self.op {
             Op::Sort => self.sort(backend, data, out),
             Op::Nodes => self.nodes(backend, data, out),
@@ -252,7 +252,7 @@ impl Tree {
         trees
     }
 
-    fn sort<B: Backend>(&self, backend: &B, data: &Data, out: &mut Outputs<'_>) -> Result<(), String> {
+    fn sort(&self, backend: &dyn Backend, data: &Data, out: &mut Outputs<'_>) -> Result<(), String> {
         let (n, source) = (data.elements(), self.source().fork(4));
         let all = self.responses(n);
         let (cu_seqlens, tokens) = packed(&all);
@@ -281,7 +281,7 @@ impl Tree {
         })
     }
 
-    fn nodes<B: Backend>(&self, backend: &B, data: &Data, out: &mut Outputs<'_>) -> Result<(), String> {
+    fn nodes(&self, backend: &dyn Backend, data: &Data, out: &mut Outputs<'_>) -> Result<(), String> {
         let n = data.elements();
         let Trees { order, lcp, .. } = self.trees(n, &data.offsets, data);
         // The canonical NaN and no other.
@@ -303,7 +303,7 @@ impl Tree {
         })
     }
 
-    fn advantage<B: Backend>(&self, backend: &B, data: &Data, out: &mut Outputs<'_>) -> Result<(), String> {
+    fn advantage(&self, backend: &dyn Backend, data: &Data, out: &mut Outputs<'_>) -> Result<(), String> {
         let sequences = data.rows();
         let cu_groups = self.groups(sequences);
         let trees = self.trees(sequences, &cu_groups, data);

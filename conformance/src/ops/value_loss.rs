@@ -43,7 +43,7 @@ impl OpTest for ValueLoss {
         allow("value_loss", &["row_loss"], 3.0, TERMS),
     ];
 
-    fn run<B: Backend>(&self, backend: &B, data: &Data, out: &mut Outputs<'_>) -> Result<(), String> {
+    fn run(&self, backend: &dyn Backend, data: &Data, out: &mut Outputs<'_>) -> Result<(), String> {
         let partials = Partials::of(self.weight, self.counted);
         backend.run(&checked!(Kernel {
             cu_seqlens: data.packed()?,

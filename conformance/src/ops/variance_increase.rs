@@ -30,7 +30,7 @@ impl OpTest for VarianceIncrease {
                  arguments is in the magnitude",
     )];
 
-    fn run<B: Backend>(&self, backend: &B, data: &Data, out: &mut Outputs<'_>) -> Result<(), String> {
+    fn run(&self, backend: &dyn Backend, data: &Data, out: &mut Outputs<'_>) -> Result<(), String> {
         backend.run(&checked!(Kernel {
             cu_groups: data.packed()?,
             rewards: In::new(&data.element[0]),

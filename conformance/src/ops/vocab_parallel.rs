@@ -92,11 +92,11 @@ impl OpTest for VocabParallel {
         }
     }
 
-    fn run<B: Backend>(&self, backend: &B, data: &Data, out: &mut Outputs<'_>) -> Result<(), String> {
+    fn run(&self, backend: &dyn Backend, data: &Data, out: &mut Outputs<'_>) -> Result<(), String> {
         match self.format {
-            Suffix::None => self.run_as::<B, f32>(backend, data, out),
-            Suffix::Bf16 => self.run_as::<B, Bf16>(backend, data, out),
-            Suffix::F16 => self.run_as::<B, F16>(backend, data, out),
+            Suffix::None => self.run_as::<f32>(backend, data, out),
+            Suffix::Bf16 => self.run_as::<Bf16>(backend, data, out),
+            Suffix::F16 => self.run_as::<F16>(backend, data, out),
         }
     }
 
@@ -230,9 +230,9 @@ impl VocabParallel {
         (0..count).map(shard).chain([(vocab as u32, padding)]).collect()
     }
 
-    fn run_as<B: Backend, S: Storage + Captured>(
+    fn run_as<S: Storage + Captured>(
         &self,
-        backend: &B,
+        backend: &dyn Backend,
         data: &Data,
         out: &mut Outputs<'_>,
     ) -> Result<(), String>
@@ -340,9 +340,9 @@ impl VocabParallel {
         Ok(())
     }
 
-    fn statistics<B: Backend>(
+    fn statistics(
         &self,
-        backend: &B,
+        backend: &dyn Backend,
         (top, sums, live): (In<'_, i64>, In<'_, f64>, Mask<'_>),
         moments: bool,
         out: &mut Outputs<'_>,

@@ -31,7 +31,7 @@ impl OpTest for VTrace {
     const OPS: &'static [&'static str] = &["vtrace"];
     const ALLOWED: &'static [Allowance] = &[allow("vtrace", &["vs", "advantage"], 3.0, REASON)];
 
-    fn run<B: Backend>(&self, backend: &B, data: &Data, out: &mut Outputs<'_>) -> Result<(), String> {
+    fn run(&self, backend: &dyn Backend, data: &Data, out: &mut Outputs<'_>) -> Result<(), String> {
         let truncated: Vec<u8> = data.row[1].iter().map(|x| u8::from(*x != 0.0)).collect();
         let Constants { gamma, lambda, rho_bar, rho_pg, c_bar } = self.constants;
         backend.run(&checked!(Kernel {

@@ -26,7 +26,7 @@ impl OpTest for Whiten {
     const OPS: &'static [&'static str] = &["whiten"];
     const ALLOWED: &'static [Allowance] = &[allow("whiten", &["whitened"], 1.0, ROUNDED)];
 
-    fn run<B: Backend>(&self, backend: &B, data: &Data, out: &mut Outputs<'_>) -> Result<(), String> {
+    fn run(&self, backend: &dyn Backend, data: &Data, out: &mut Outputs<'_>) -> Result<(), String> {
         backend.run(&checked!(Kernel {
             offsets: data.packed()?,
             mask: data.masked(),

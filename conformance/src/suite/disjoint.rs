@@ -1,11 +1,11 @@
 //! Tests of the promise of `DisjointRows`.
 
 use super::{Checked, small, violation};
-use crate::backend::{Backend, OneRow};
+use crate::backend::{AnyKernel, Backend, OneRow};
 use crate::cases::Case;
 use crate::launch;
 use crate::output::Output;
-use lockstep_cpu::{Compiled, Cpu};
+use lockstep_cpu::Cpu;
 
 /// Every element of every output is written by exactly one row, its own, with the bits of the whole launch.
 ///
@@ -43,8 +43,8 @@ impl Backend for AllRows<'_> {
     fn name(&self) -> String {
         self.0.level().to_string()
     }
-    fn run<K: Compiled>(&self, kernel: &K) -> Result<(), String> {
-        self.0.rows(kernel, 0..kernel.rows());
+    fn run(&self, kernel: &dyn AnyKernel) -> Result<(), String> {
+        kernel.rows_on(self.0, 0..kernel.parameters().rows());
         Ok(())
     }
 }

@@ -10,7 +10,7 @@ use crate::launch;
 use crate::output::first_difference;
 
 /// Other garbage (NaN, infinities, numbers) at masked elements changes no bit.
-pub fn masked_garbage<B: Backend>(backend: &B, cases: &[Case]) -> Checked {
+pub fn masked_garbage(backend: &dyn Backend, cases: &[Case]) -> Checked {
     let mut compared = 0;
     for case in small(cases) {
         let Some(mask) = &case.data.mask else { continue };
@@ -32,7 +32,7 @@ pub fn masked_garbage<B: Backend>(backend: &B, cases: &[Case]) -> Checked {
 }
 
 /// A bad value of a live element raises its row's alarm and changes nothing in any other row.
-pub fn faults_are_local<B: Backend>(backend: &B, cases: &[Case]) -> Checked {
+pub fn faults_are_local(backend: &dyn Backend, cases: &[Case]) -> Checked {
     let mut compared = 0;
     for (k, case) in small(cases).enumerate() {
         let whole = launch::run(backend, case)?;

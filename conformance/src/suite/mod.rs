@@ -30,7 +30,7 @@ fn size(outputs: &[Output]) -> usize {
     outputs.iter().map(Output::len).sum()
 }
 
-fn violation<B: Backend>(what: &str, backend: &B, case: &Case, found: (&str, usize, u64, u64)) -> String {
+fn violation(what: &str, backend: &dyn Backend, case: &Case, found: (&str, usize, u64, u64)) -> String {
     let (output, index, want, got) = found;
     format!(
         "{what}: {} {} [{}] `{output}`[{index}]: {got:#x}, expected {want:#x} ({})",
@@ -42,7 +42,7 @@ fn violation<B: Backend>(what: &str, backend: &B, case: &Case, found: (&str, usi
 }
 
 /// Every output of every case has the bits of `reference`.
-pub fn same_bits<B: Backend, R: Backend>(backend: &B, reference: &R, cases: &[Case]) -> Checked {
+pub fn same_bits(backend: &dyn Backend, reference: &dyn Backend, cases: &[Case]) -> Checked {
     let mut compared = 0;
     for case in cases {
         let (want, got) = (launch::run(reference, case)?, launch::run(backend, case)?);
@@ -71,7 +71,7 @@ fn got_bits(outputs: &[Output], name: &str, index: usize) -> u64 {
 }
 
 /// Requesting the loss per token or metrics changes no other bit.
-pub fn optional_outputs<B: Backend>(backend: &B, cases: &[Case]) -> Checked {
+pub fn optional_outputs(backend: &dyn Backend, cases: &[Case]) -> Checked {
     let mut compared = 0;
     for case in cases {
         let AnyOp::Policy(policy) = case.params else { continue };

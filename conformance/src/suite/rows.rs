@@ -27,9 +27,9 @@ pub(super) fn compare_row(
 }
 
 /// Compares the rows `rows` in their own batch, after `lead` elements, with the same rows in the whole batch.
-fn same_rows<B: Backend>(
+fn same_rows(
     what: &str,
-    backend: &B,
+    backend: &dyn Backend,
     (case, whole): (&Case, &[Output]),
     rows: &[usize],
     lead: usize,
@@ -52,7 +52,7 @@ fn lead(case: &Case, k: usize) -> usize {
 }
 
 /// A row alone has the same bits as in its batch; start offsets cycle through 0..=32.
-pub fn row_alone<B: Backend>(backend: &B, cases: &[Case]) -> Checked {
+pub fn row_alone(backend: &dyn Backend, cases: &[Case]) -> Checked {
     let mut compared = 0;
     for case in small(cases).filter(|case| !case.params.rows_are_blocks()) {
         let whole = launch::run(backend, case)?;
@@ -67,7 +67,7 @@ pub fn row_alone<B: Backend>(backend: &B, cases: &[Case]) -> Checked {
 
 /// Rows keep their bits when reordered and in sub-batches of every kind (shards and micro-batches with the
 /// same global denominators).
-pub fn repacked<B: Backend>(backend: &B, cases: &[Case]) -> Checked {
+pub fn repacked(backend: &dyn Backend, cases: &[Case]) -> Checked {
     let mut compared = 0;
     for (k, case) in cases.iter().filter(|case| !case.params.rows_are_blocks()).enumerate() {
         let whole = launch::run(backend, case)?;

@@ -1,7 +1,7 @@
 //! A single list: every op of core's table has an oracle, a property, a digest entry, and a tolerance.
 //! Benches are checked in their own crate.
 
-use lockstep_conformance::backend::Backend;
+use lockstep_conformance::backend::{AnyKernel, Backend};
 use lockstep_conformance::cases::corpus;
 use lockstep_conformance::cases::random::random;
 use lockstep_conformance::digest;
@@ -12,7 +12,6 @@ use lockstep_conformance::ops::{AnyOp, kl::KlDivergence};
 use lockstep_conformance::precision::allowed;
 use lockstep_core::kl::KlFormula;
 use lockstep_core::op::{OPS, OpInfo};
-use lockstep_cpu::Compiled;
 use std::cell::RefCell;
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -123,9 +122,10 @@ impl Backend for Entries {
     fn name(&self) -> String {
         "entry points".into()
     }
-    fn run<K: Compiled>(&self, kernel: &K) -> Result<(), String> {
-        let op = OpInfo::named(K::NAME).ok_or("not in the table")?;
-        self.0.borrow_mut().insert(op.entries[kernel.variant()]);
+    fn run(&self, kernel: &dyn AnyKernel) -> Result<(), String> {
+        let parameters = kernel.parameters();
+        let op = OpInfo::named(parameters.op()).ok_or("not in the table")?;
+        self.0.borrow_mut().insert(op.entries[parameters.variant()]);
         Ok(())
     }
 }

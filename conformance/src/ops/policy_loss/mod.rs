@@ -86,9 +86,9 @@ impl Policy {
         self.loss || self.token_loss || self.metrics
     }
 
-    fn launch<B: Backend, G: Gate>(
+    fn launch<G: Gate>(
         &self,
-        backend: &B,
+        backend: &dyn Backend,
         gate: G,
         data: &Data,
         out: &mut Outputs<'_>,
@@ -206,7 +206,7 @@ impl OpTest for Policy {
         self.gate.op()
     }
 
-    fn run<B: Backend>(&self, backend: &B, data: &Data, out: &mut Outputs<'_>) -> Result<(), String> {
+    fn run(&self, backend: &dyn Backend, data: &Data, out: &mut Outputs<'_>) -> Result<(), String> {
         with_gate!(self.gate, gate => self.launch(backend, gate, data, out))
     }
 

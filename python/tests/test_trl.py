@@ -175,16 +175,25 @@ def times_stock(folder, slower=1.0, rounds=5):
     return [own / stock for stock, own in zip(*quartile)]
 
 
+def takes_as_long(folder, slower=1.0, rounds=5):
+    """Whether a step of ours takes at most a twentieth longer, measured up to three times: beside other programs on the same
+    cores, caches included, a measurement can be 7 % off; a trainer that is slower is slower every time."""
+    for attempt in range(3):
+        seconds, wall = times_stock(folder / str(attempt), slower, rounds)
+        print(f"ours {seconds:.3f} times that; by the wall {wall:.3f}")
+        if seconds <= 1.05:
+            return True
+    return False
+
+
 def test_a_step_takes_as_long_as_stocks(tmp_path):
     # One thread: torch's others spin while they wait, and their time counts.
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
-        seconds, wall = times_stock(tmp_path / "ours")
-        print(f"ours {seconds:.3f} times that; by the wall {wall:.3f}")
-        assert seconds <= 1.05
+        assert takes_as_long(tmp_path / "ours")
         # What the test would say of a trainer whose step takes a fifth longer.
-        assert times_stock(tmp_path / "slow", 1.2, rounds=2)[0] > 1.05
+        assert not takes_as_long(tmp_path / "slow", 1.2, rounds=2)
     finally:
         torch.set_num_threads(threads)
 

@@ -99,7 +99,7 @@ stage_night() {
     git diff --quiet HEAD -- . ':!docs/night.md' || die "commit first: the figures of a night are those of a commit"
     commit=$(git rev-parse HEAD)
     mkdir -p "$records"
-    command -v cargo-fuzz >/dev/null || fetching cargo install --quiet --locked cargo-fuzz --version 0.13.2
+    need_cargo_fuzz
     programs
     night_parts >"$scratch/all"
     fuzz_seconds=$((minutes * 30 * $(nproc) / $(grep -c '^fuzz ' "$scratch/all")))

@@ -1,7 +1,6 @@
 //! The staged path: runs a kernel over host memory on the device.
 
 use crate::gpu::{Context, Current};
-
 use crate::{Direction, Driver, Encoded, Error, Gpu, Handle, Parameters};
 use std::sync::PoisonError;
 

@@ -1,12 +1,14 @@
 //! `cargo xtask layers`: a folder uses only the folders that [`LAYERS`] allows it, all of them above it in
 //! the table.
 
+use crate::toolchain::output;
 use crate::workspace;
 use anyhow::{Context, Result, bail};
 use cargo_metadata::{DependencyKind, Metadata};
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
+use std::process::Command;
 
 /// A folder of the repository.
 #[derive(Clone, Copy, Debug)]
@@ -159,17 +161,11 @@ fn unrun_tests(metadata: &Metadata) -> Result<Vec<String>> {
     let mut unrun = Vec::new();
     let targets = metadata.workspace_packages().into_iter().flat_map(|package| &package.targets);
     for target in targets.filter(|target| target.is_lib() && !target.test) {
-        let mut folders = vec![target.src_path.parent().context("a file without a folder")?.to_owned()];
-        while let Some(folder) = folders.pop() {
-            for entry in folder.read_dir_utf8()? {
-                let path = entry?.into_path();
-                if path.is_dir() {
-                    folders.push(path);
-                } else if path.extension() == Some("rs")
-                    && fs::read_to_string(&path)?.contains("\n#[cfg(test)]")
-                {
-                    unrun.push(path.into_string());
-                }
+        let source = target.src_path.parent().context("a file without a folder")?;
+        let listed = output(Command::new("git").current_dir(source).args(["ls-files", "-z", "--", "*.rs"]))?;
+        for path in listed.split_terminator('\0').map(|file| source.join(file)) {
+            if fs::read_to_string(&path)?.contains("\n#[cfg(test)]") {
+                unrun.push(path.into_string());
             }
         }
     }

@@ -111,9 +111,7 @@ def device():
     return OnDevice(BACKEND)
 
 
-@pytest.mark.parametrize("name", lockstep.names())
-def test_a_device_gives_the_cpus_bytes(name, device, tmp_path, monkeypatch):
-    given, _ = made(tmp_path, name)
+def same_bytes(name, given, device, monkeypatch):
     want = lockstep.step(name, **given)
     monkeypatch.setattr(columns, "library", lambda _: device)
     try:
@@ -125,6 +123,30 @@ def test_a_device_gives_the_cpus_bytes(name, device, tmp_path, monkeypatch):
             if isinstance(array, np.ndarray):
                 assert getattr(mine, key).tobytes() == array.tobytes(), key
     assert got[1].metrics == want[1].metrics
+
+
+@pytest.mark.parametrize("name", lockstep.names())
+def test_a_device_gives_the_cpus_bytes(name, device, tmp_path, monkeypatch):
+    same_bytes(name, made(tmp_path, name)[0], device, monkeypatch)
+
+
+@pytest.mark.parametrize("name", ["trl_vllm", "trl_vespo"])
+def test_on_a_device_too_the_ratio_to_no_sampler_is_one(name, device, tmp_path, monkeypatch):
+    given, _ = made(tmp_path, name)
+    given["logp_rollout"][::3] = np.nan
+    same_bytes(name, given, device, monkeypatch)
+
+
+def test_how_sequences_end_is_checked_on_a_device(device, tmp_path, monkeypatch):
+    given, _ = made(tmp_path, "vtrace")
+    none = np.zeros(len(given["cu_seqlens"]) - 1, "u1")
+    ends = dict(terminated=none, truncated=none + 1, bootstrap=none.astype("f4"))
+    same_bytes("vtrace", {**given, **ends}, device, monkeypatch)
+    try:
+        with pytest.raises(lockstep.Error, match="because the sequence is not terminated"):
+            lockstep.advantages("vtrace", **given, **{**ends, "truncated": none})
+    finally:
+        device.release()
 
 
 def halves(format, numbers):

@@ -254,6 +254,18 @@ def test_whitening_of_tokens():
     assert distributed.merge(halves) == moments
 
 
+def test_moments_of_what_is_copied():
+    # Other types are copied, and the copies must live until they have been read.
+    values = np.random.default_rng(0).standard_normal((1000, 1000))
+    exact = distributed.moments(values.astype("f4"))
+    for _ in range(3):
+        assert distributed.moments(values) == exact
+    mask = np.arange(1_000_000).reshape(values.shape) % 3 != 0
+    assert distributed.moments(values, loss_mask=mask.astype("i8")) == distributed.moments(values.astype("f4"), loss_mask=mask)
+    with pytest.raises(lockstep.Error, match="`loss_mask` has shape"):
+        distributed.moments(values, loss_mask=mask.reshape(500, 2000))
+
+
 def test_a_rank_may_have_no_rows():
     none, moments = np.zeros(0, "f4"), distributed.moments(np.ones(2, "f4"), cu_seqlens=[0, 1, 3])
     assert distributed.count(cu_seqlens=[0]) == distributed.count(loss_mask=np.zeros((0, 4), bool)) == (0, 0, 0)

@@ -205,6 +205,21 @@ def test_a_bad_row_of_a_call_that_did_not_wait_is_named_later():
         logits.statistics(values, labels, wait=False)
 
 
+@pytest.mark.parametrize("shape", [(0,), (0, 3)])
+@pytest.mark.parametrize("inplace_backward", [False, True])
+def test_there_may_be_no_rows(shape, inplace_backward):
+    leaf, labels = torch.randn(*shape, 4, requires_grad=True), torch.zeros(shape, dtype=torch.int64)
+    out = logits.statistics(1 * leaf, labels, entropy=True, inplace_backward=inplace_backward)
+    (out.logp.sum() + out.entropy.sum()).backward()
+    assert leaf.grad.shape == (*shape, 4)
+
+
+def test_a_second_derivative_is_an_error():
+    values, labels = rows(n=2, vocab=8)
+    with pytest.raises(RuntimeError, match="once_differentiable"):
+        torch.autograd.functional.hessian(lambda values: logits.statistics(values, labels).logp.sum(), values)
+
+
 def test_what_is_wrong_is_named():
     values, labels = rows(n=4, vocab=16)
     bad = labels.clone()

@@ -96,6 +96,31 @@ def test_statistics_of_weights():
     assert recorded.load() == [0.5, 0, 0.5, 0] and recorded.load(sum_to_top_k=True) == [1, 0, 1, 0]
 
 
+@pytest.mark.parametrize("dtype", [torch.uint8, torch.int8, torch.int16, torch.int32])
+def test_ids_are_integers_of_any_type(dtype):
+    scores, ids = scores_and_ids()
+    weights, experts = routing.gates(scores, ids.to(dtype), top_k=4)
+    assert torch.equal(weights, routing.gates(scores, ids, top_k=4)[0]) and torch.equal(experts, ids)
+    largest = torch.tensor([[[0, torch.iinfo(dtype).max]]], dtype=dtype)
+    if dtype in (torch.uint8, torch.int8):
+        assert routing.mismatch(largest, largest)["differing"] == 0
+
+
+def test_shapes_are_those_of_the_trace():
+    scores, ids = scores_and_ids()
+    trace, router = routing.trace(ids.view(16, 2, 4), 16), routing.Router(4)
+    scores = scores.view(16, 2, 16)
+    assert routing.replay_kl(trace, scores.bfloat16(), router) == routing.replay_kl(trace, scores.bfloat16().float(), router)
+    with pytest.raises(lockstep.Error, match=r"`scores` has shape \[2, 16, 16\]: expected \[16, 2, 16\]"):
+        routing.replay_kl(trace, scores.transpose(0, 1), router)
+    weights = torch.rand(16, 2, 4)
+    with pytest.raises(lockstep.Error, match="`b_weights` has shape"):
+        routing.gate_kl(trace, weights, trace, weights.transpose(0, 1))
+    for append in (trace.append_absent, trace.append_padding):
+        with pytest.raises(lockstep.Error, match="`tokens`"):
+            append(2**62)
+
+
 def test_the_load_balance_loss_is_torchs():
     scores, ids = scores_and_ids()
     load = torch.tensor(routing.trace(ids[:, None], 16).load())
@@ -124,12 +149,12 @@ def test_the_operator_is_traced_without_a_break():
     assert torch.equal(got, want)
 
 
-@pytest.mark.parametrize(("scaled", "message"), [(False, "does not require grad"), (True, "once_differentiable")])
-def test_a_second_derivative_is_an_error(scaled, message):
+@pytest.mark.parametrize("scaled", [False, True])
+def test_a_second_derivative_is_an_error(scaled):
     scores, ids = scores_and_ids()
     own, factor = scores.requires_grad_(), torch.ones((), requires_grad=scaled)
     (first,) = torch.autograd.grad((routing.gates(own, ids, top_k=4)[0] * factor).sum(), own, create_graph=True)
-    with pytest.raises(RuntimeError, match=message):
+    with pytest.raises(RuntimeError, match="once_differentiable"):
         first.sum().backward()
 
 
@@ -143,6 +168,9 @@ def test_what_is_wrong_is_named():
         assert refused.value.argument == "trace"
     with pytest.raises(lockstep.Error, match=r"`ids` has shape \[32, 4\]: expected \[32, 3\]"):
         routing.gates(scores, ids, top_k=3)
+    for wrong in (ids.float(), ids.bool()):
+        with pytest.raises(lockstep.Error, match="`ids` has type"):
+            routing.gates(scores, wrong, top_k=4)
     nan = scores.clone()
     nan[1, 2] = math.nan
     with pytest.raises(lockstep.Error, match="`scores`") as refused:

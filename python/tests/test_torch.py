@@ -108,12 +108,12 @@ def test_what_is_wrong_is_named():
         lockstep.torch.loss("nemo_kl", advantage, logp=new, logp_old=old)
 
 
-@pytest.mark.parametrize(("scaled", "message"), [(False, "does not require grad"), (True, "once_differentiable")])
-def test_a_second_derivative_is_an_error(scaled, message):
+@pytest.mark.parametrize("scaled", [False, True])
+def test_a_second_derivative_is_an_error(scaled):
     new, *rest = batch()
     factor = torch.ones((), requires_grad=scaled)
     (first,) = torch.autograd.grad(loss(new, *rest) * factor, new, create_graph=True)
-    with pytest.raises(RuntimeError, match=message):
+    with pytest.raises(RuntimeError, match="once_differentiable"):
         first.sum().backward()
 
 

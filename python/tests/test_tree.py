@@ -123,5 +123,10 @@ def test_what_is_wrong_is_named():
         tree.prefix_tree(**{**columns, "rewards": columns["rewards"][:-1]}, group_size=size)
     with pytest.raises(lockstep.Error, match="weights"):
         tree.prefix_tree([[1, 2], [1, 3]], [0.0, 1.0], weights=np.array([1, -1], "f4"))
+    pair = [[1, 2], [1, 3]], [0.0, 1.0]
+    for wrong in (dict(std=[np.nan]), dict(std=[-1.0]), dict(advantage=[0.0, np.nan])):
+        with pytest.raises(lockstep.Error, match=f"`{min(wrong)}`") as refused:
+            tree.prefix_tree(*pair, **wrong)
+        assert refused.value.index == len(*wrong.values()) - 1
     with pytest.raises(lockstep.Error, match="cu_seqlens"):
         tree.prefix_tree([1, 2, 3], [1.0])

@@ -2,10 +2,11 @@
 //! results.
 
 use super::exec::{Array, Exec};
-use super::{Capacity, CreditViews, Plan, Queue};
+use super::{Capacity, CreditViews, Memory, Plan, Queue};
 use crate::columns::{Column, Columns};
 use crate::recipe::{Call, GateChoice};
 use crate::rollouts::Views;
+use crate::stage::ENDS;
 use crate::{ColumnElement, Counts, Device, Error, Metrics, RolloutsBuf};
 use lockstep_core::aggregate::totals::COUNTS;
 use lockstep_core::policy_loss::sum;
@@ -30,11 +31,41 @@ impl Plan {
 
     /// Copies the columns of a call to the host.
     fn fetch(&self, queue: &Queue, call: Call, columns: &Views<'_>) -> Result<RolloutsBuf, Error> {
+        self.fetch_columns(queue, self.recipe.reads_of(call), columns)
+    }
+
+    fn fetch_columns(
+        &self,
+        queue: &Queue,
+        wanted: Columns,
+        columns: &Views<'_>,
+    ) -> Result<RolloutsBuf, Error> {
         queue.synchronize()?;
-        let wanted: Columns = self.recipe.reads_of(call);
         // SAFETY: a column, which the caller of `enqueue` guarantees.
         #[allow(unsafe_code)]
         columns.fetched(wanted, |from, to| unsafe { queue.download(from, to) })
+    }
+
+    /// Errors as the op would for how sequences end; launches read `truncated` and `bootstrap` alone.
+    pub(super) fn check_ends(&self, queue: &Queue, columns: &Views<'_>) -> Result<(), Error> {
+        if !(self.calls.has(Call::Advantages) && self.recipe.reads_ends()) {
+            return Ok(());
+        }
+        self.recipe.check_ends(&self.fetch_columns(queue, ENDS, columns)?.view())
+    }
+
+    /// The column `logp_rollout` with its NaNs replaced, for the advantages and for the loss; `None` if the
+    /// recipe does not replace them.
+    pub(super) fn samplers(&self, queue: &Queue, columns: &Views<'_>) -> Result<Option<[Memory; 2]>, Error> {
+        let Some(sampler) = columns.logp_rollout.filter(|_| self.recipe.replaces_nan()) else {
+            return Ok(None);
+        };
+        let sampler = read(queue, sampler)?;
+        let by = |other: Option<In<'_, f32>>| {
+            let other = other.map_or(Ok(sampler.clone()), |other| read(queue, other))?;
+            queue.upload(bytemuck::cast_slice(&self.recipe.sampler(&sampler, &other)))
+        };
+        Ok(Some([by(columns.logp_old)?, by(columns.logp)?]))
     }
 
     /// Finds the bad value behind an error of [`Plan::alarms`]: runs the recipe's own calls on the CPU, over

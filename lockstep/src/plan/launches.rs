@@ -147,11 +147,11 @@ fn there<T>(column: Option<T>, name: &'static str) -> Result<T, Error> {
 }
 
 impl Plan {
-    /// Runs through all launches of the plan, in order.
+    /// Runs through all launches of the plan, in order, with the columns of either call.
     pub(super) fn pass(
         &self,
         exec: &mut Exec<'_>,
-        columns: &Views<'_>,
+        [columns, of_loss]: [&Views<'_>; 2],
         credit: Option<&Credit<'_>>,
     ) -> Result<(), Error> {
         let host = |call| self.host.iter().any(|stage| stage.call == call);
@@ -163,8 +163,8 @@ impl Plan {
         };
         match self.calls {
             Calls::Advantages => Ok(()),
-            _ if host(Call::Loss) => self.host_loss(exec, columns, &credit),
-            _ => self.loss(exec, columns, &credit),
+            _ if host(Call::Loss) => self.host_loss(exec, of_loss, &credit),
+            _ => self.loss(exec, of_loss, &credit),
         }
     }
 

@@ -25,6 +25,9 @@ use crate::{Error, Outputs, Recipe};
 use exec::{ALIGN, Exec};
 use lockstep_core::ragged::{Cells, In, Offsets, Out, flag};
 
+/// The largest count: a larger one is a negative number, or no exact binary64 number.
+const MOST: u64 = 1 << 53;
+
 /// The largest batch that a plan takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Capacity {
@@ -192,7 +195,7 @@ impl Recipe {
         }
         let mut exec = Exec::count();
         let columns = self.dummy_views(&capacity);
-        plan.pass(&mut exec, &columns, None)?;
+        plan.pass(&mut exec, [&columns; 2], None)?;
         let [results, scratch] = exec.ends;
         plan.ends = [results, results + scratch];
         (plan.slots, plan.alarms, plan.launches) = (exec.slots, exec.alarms, exec.launches);
@@ -297,7 +300,7 @@ impl Plan {
             return Err(Error::Plan(format!("the workspace is not aligned to {aligned} bytes")));
         }
         let mut exec = Exec::launch_at(workspace.as_ptr(), self.ends, queue, coef);
-        self.pass(&mut exec, columns, credit)
+        self.pass(&mut exec, [columns; 2], credit)
     }
 
     /// Errors unless the columns are present and have the capacity's lengths.
@@ -306,6 +309,9 @@ impl Plan {
             if self.calls.has(call) {
                 self.recipe.check_columns(call, |column| columns.length(column).is_some())?;
             }
+        }
+        if self.calls.has(Call::Advantages) {
+            self.recipe.check_ends_present(columns.columns())?;
         }
         for column in columns.columns().iter() {
             let Some(expected) = self.capacity.length(column.shape()) else { continue };
@@ -360,6 +366,9 @@ impl Plan {
     /// Like [`Plan::enqueue_with`], but checks the offsets first, waits for the queue, and reports bad
     /// values.
     ///
+    /// With `correction.nan_rollout = "one"`, a batch with such a NaN is launched a second time, with copies of
+    /// the column.
+    ///
     /// Errors: those of [`Plan::enqueue`]; invalid offsets (index); a bad value, with its column and index.
     ///
     /// # Safety
@@ -377,13 +386,30 @@ impl Plan {
         for (name, column, end, of) in [of_tokens, ("cu_groups", columns.cu_groups, sequences, "sequences")] {
             Offsets::new(name, &column.map_or(Ok(Vec::new()), |column| host::read(queue, column))?, end, of)?;
         }
+        self.check_ends(queue, columns)?;
+        let counts = columns.counts.map_or(Ok(Vec::new()), |counts| host::read(queue, counts))?;
+        if let Some(index) = counts.iter().position(|count| *count > MOST) {
+            let (argument, expected) = ("counts", "at most 2^53");
+            return Err(
+                lockstep_core::require::value(argument, Some(index), expected, counts[index] as f64).into()
+            );
+        }
         // SAFETY: upheld by the caller; the offsets have been checked.
         unsafe {
-            let written = *workspace;
+            let (written, of_coef) = (*workspace, coef.as_deref().copied());
             self.enqueue_with(queue, columns, credit, (workspace, coef))?;
             let Err(error) = self.alarms(queue, written) else { return Ok(()) };
             self.diagnose(queue, columns, credit)?;
-            Err(error)
+            // The recipe itself takes the batch: once more, without the NaN that it replaces.
+            let Some(samplers) = self.samplers(queue, columns)? else { return Err(error) };
+            let [own, of_loss] = samplers.each_ref().map(|sampler| {
+                let tokens = self.capacity.tokens;
+                Views { logp_rollout: Some(In::from_raw(sampler.as_ptr().cast(), tokens)), ..*columns }
+            });
+            let coef = of_coef.map(|coef| Out::from_raw(coef.as_ptr(), coef.len()));
+            let mut exec = Exec::launch_at(written.as_ptr(), self.ends, queue, coef);
+            self.pass(&mut exec, [&own, &of_loss], credit)?;
+            self.alarms(queue, written)
         }
     }
 

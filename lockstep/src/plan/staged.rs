@@ -110,6 +110,9 @@ impl Plan {
         rollouts: &Rollouts<'_>,
         credit: Option<&Credit>,
     ) -> Result<Option<(Credit, Loss)>, Error> {
+        if self.calls.has(Call::Advantages) {
+            self.recipe.check_ends(rollouts)?;
+        }
         let queue = device.queue()?;
         let mut image = Image::default();
         let columns = image.add_columns(rollouts, self.recipe.reads());

@@ -1,6 +1,7 @@
 //! Policy losses of several launches: changes to the inputs of the fused op.
 
 use super::reward::needed;
+use super::top_entropy::finite_entropy;
 use crate::ops::aggregate::sequence_means_into;
 use crate::ops::policy_loss::{PolicyInput, Spare};
 use crate::ops::select::{Candidates, Pick, covariance_into, select_into, share, top_quantile};
@@ -172,7 +173,7 @@ impl Recipe {
             None => {}
         }
         if let (Some(top), None) = (self.mask.top_entropy, kept) {
-            let entropy = needed(rollouts.entropy, "entropy")?;
+            let entropy = finite_entropy(batch, rollouts)?;
             let n = top_quantile(top, batch.counts(device)?.tokens)?;
             select_into(device, batch, &Candidates::largest(entropy), n, &mut spare.selection)?;
             let weights = composed.weights.as_deref().or(input.weights);

@@ -26,11 +26,15 @@ impl Recipe {
         Ok(out)
     }
 
+    /// Whether a NaN of the sampler stands for the ratio 1.
+    pub(crate) fn replaces_nan(&self) -> bool {
+        self.correction.as_ref().is_some_and(|choice| choice.nan_rollout == NanRollout::One)
+    }
+
     /// The log-probabilities of the sampler. If the recipe's `nan_rollout` is `one`, NaNs are replaced by
     /// those of `other`, so that the ratio to it is 1.
-    pub(super) fn sampler<'a>(&self, rollout: &'a [f32], other: &[f32]) -> Cow<'a, [f32]> {
-        let one = self.correction.as_ref().is_some_and(|choice| choice.nan_rollout == NanRollout::One);
-        if !(one && rollout.iter().any(|logp| logp.is_nan())) {
+    pub(crate) fn sampler<'a>(&self, rollout: &'a [f32], other: &[f32]) -> Cow<'a, [f32]> {
+        if !(self.replaces_nan() && rollout.iter().any(|logp| logp.is_nan())) {
             return rollout.into();
         }
         rollout.iter().zip(other).map(|(logp, other)| if logp.is_nan() { *other } else { *logp }).collect()

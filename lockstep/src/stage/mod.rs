@@ -23,6 +23,7 @@ pub(crate) use advantage::PASS_AT_K;
 use advantage::Rewards;
 pub(crate) use apply::with_gate;
 use lockstep_core::ratio::ScanKind;
+pub(crate) use over_time::ENDS;
 use reward::needed;
 use std::borrow::Cow;
 

@@ -1,6 +1,7 @@
 //! Runs a recipe's estimator over time with the ops.
 
 use super::reward::needed;
+use crate::columns::{Column, Columns};
 use crate::ops::filter::filter_groups;
 use crate::ops::gae::{Ends, GaeInput, GaeOutput, GaeParams, Lambda};
 use crate::ops::optimal_token_baseline::{Score, TokenBaselineParams};
@@ -15,6 +16,9 @@ use lockstep_core::Error as Argument;
 use lockstep_core::check::Domain;
 use lockstep_core::num::{self, Soft};
 use lockstep_schedule::signed_return::SignedReturn;
+
+/// The columns of how sequences end.
+pub(crate) const ENDS: Columns = Columns::of(&[Column::terminated, Column::truncated, Column::bootstrap]);
 
 /// verl adds this to the sum of the weights.
 const TOKEN_BASELINE_EPS: f64 = 1e-8;
@@ -112,6 +116,25 @@ impl Recipe {
         self.filtered(device, batch, rollouts, credit)
     }
 
+    /// Whether the estimator reads how sequences end.
+    pub(crate) fn reads_ends(&self) -> bool {
+        matches!(self.advantage.over_time, Some(TimeChoice::Gae { .. } | TimeChoice::Vtrace { .. }))
+    }
+
+    /// Errors unless all or none of the columns of how sequences end are present, if the estimator reads them.
+    pub(crate) fn check_ends_present(&self, present: Columns) -> Result<(), Error> {
+        let there = |column| present.contains(column);
+        if !self.reads_ends() {
+            return Ok(());
+        }
+        together([there(Column::terminated), there(Column::truncated), there(Column::bootstrap)])
+    }
+
+    /// What the op checks of how sequences end, for launches that read `truncated` and `bootstrap` alone.
+    pub(crate) fn check_ends(&self, rollouts: &Rollouts<'_>) -> Result<(), Error> {
+        if self.reads_ends() { ends(rollouts)?.check_flags() } else { Ok(()) }
+    }
+
     /// Sets the advantage of sequences that the filter drops to 0; the estimators that can have a filter use
     /// outcome rewards.
     fn filtered(
@@ -151,21 +174,23 @@ impl Recipe {
 
 /// How sequences end: all three columns, or none (every response terminated).
 fn ends<'a>(rollouts: &Rollouts<'a>) -> Result<Ends<'a>, Error> {
-    match (rollouts.terminated, rollouts.truncated, rollouts.bootstrap) {
-        (None, None, None) => Ok(Ends::Terminated),
+    let Rollouts { terminated, truncated, bootstrap, .. } = *rollouts;
+    together([terminated.is_some(), truncated.is_some(), bootstrap.is_some()])?;
+    Ok(match (terminated, truncated, bootstrap) {
         (Some(terminated), Some(truncated), Some(bootstrap)) => {
-            Ok(Ends::Flags { terminated, truncated, bootstrap })
+            Ends::Flags { terminated, truncated, bootstrap }
         }
-        (terminated, truncated, _) => {
-            let argument = match (terminated, truncated) {
-                (None, _) => "terminated",
-                (_, None) => "truncated",
-                _ => "bootstrap",
-            };
-            let expected = "terminated, truncated and bootstrap must be given together, or not at all";
-            Err(Argument::Combination { argument, expected }.into())
-        }
-    }
+        _ => Ends::Terminated,
+    })
+}
+
+/// Errors unless all or none of `terminated`, `truncated` and `bootstrap` are present.
+fn together(present: [bool; 3]) -> Result<(), Error> {
+    let missing = present.iter().position(|present| !present);
+    let Some(which) = missing.filter(|_| present.contains(&true)) else { return Ok(()) };
+    let argument = ["terminated", "truncated", "bootstrap"][which];
+    let expected = "terminated, truncated and bootstrap must be given together, or not at all";
+    Err(Argument::Combination { argument, expected }.into())
 }
 
 impl TimeChoice {

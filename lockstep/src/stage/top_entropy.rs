@@ -23,10 +23,8 @@ impl Recipe {
         if rule == QuantileRule::Count && !gmpo && !bonus {
             return Ok(None);
         }
-        let entropy = needed(rollouts.entropy, "entropy")?;
+        let entropy = finite_entropy(batch, rollouts)?;
         let live = |i: usize| batch.loss_mask().at(i);
-        let finite = |i: usize, x: f32| !live(i) || x.is_finite();
-        locate::each("entropy", entropy, "a finite number", finite)?;
         if rule == QuantileRule::Count {
             let n = top_quantile(top, batch.counts(device)?.tokens)?;
             let selection = select(device, batch, &Candidates::largest(entropy), n)?;
@@ -39,4 +37,12 @@ impl Recipe {
         };
         Ok(Some((0..batch.tokens()).map(|i| u8::from(live(i) && entropy[i] >= least)).collect()))
     }
+}
+
+/// The entropies, finite where a token is live.
+pub(super) fn finite_entropy<'a>(batch: &Batch<'_>, rollouts: &Rollouts<'a>) -> Result<&'a [f32], Error> {
+    let entropy = needed(rollouts.entropy, "entropy")?;
+    let finite = |i: usize, x: f32| !batch.loss_mask().at(i) || x.is_finite();
+    locate::each("entropy", entropy, "a finite number", finite)?;
+    Ok(entropy)
 }

@@ -189,21 +189,29 @@ impl<'a> Ends<'a> {
         batch.check_sequences("terminated", terminated.len())?;
         batch.check_sequences("truncated", truncated.len())?;
         batch.check_sequences("bootstrap", bootstrap.len())?;
-        for index in 0..batch.sequences() {
-            let (argument, expected, got) = match (terminated[index] != 0, truncated[index] != 0) {
-                (true, true) => {
-                    ("truncated", "0, because the sequence is terminated", truncated[index].into())
-                }
+        self.check_flags()?;
+        Ok((Some(truncated), Some(bootstrap)))
+    }
+
+    /// Errors: a sequence that is both terminated and truncated, or neither; a bootstrap value of a truncated
+    /// sequence that is not finite.
+    pub fn check_flags(self) -> Result<(), Error> {
+        let Ends::Flags { terminated, truncated, bootstrap } = self else { return Ok(()) };
+        for (index, ((terminated, truncated), bootstrap)) in
+            terminated.iter().zip(truncated).zip(bootstrap).enumerate()
+        {
+            let (argument, expected, got) = match (*terminated != 0, *truncated != 0) {
+                (true, true) => ("truncated", "0, because the sequence is terminated", (*truncated).into()),
                 (false, false) => {
-                    ("truncated", "1, because the sequence is not terminated", truncated[index].into())
+                    ("truncated", "1, because the sequence is not terminated", (*truncated).into())
                 }
-                (false, true) if !bootstrap[index].is_finite() => {
-                    ("bootstrap", "a finite number, because the sequence is truncated", bootstrap[index])
+                (false, true) if !bootstrap.is_finite() => {
+                    ("bootstrap", "a finite number, because the sequence is truncated", *bootstrap)
                 }
                 _ => continue,
             };
             return Err(require::value(argument, Some(index), expected, got).into());
         }
-        Ok((Some(truncated), Some(bootstrap)))
+        Ok(())
     }
 }

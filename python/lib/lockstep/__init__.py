@@ -15,14 +15,15 @@ and `lockstep.explain(name)` says what one reads and does.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache, partial
+from math import isfinite
 from typing import Any
 
 from ._error import LockstepError
 from ._native import Device, Moments, Plan, Recipe, Totals, metrics as _metrics, names, version as __version__
-from .columns import COLUMNS, Batch, Column
+from .columns import COLUMNS, Batch, Column, error as _error
 
 Error = LockstepError
 
@@ -50,18 +51,35 @@ def recipe(source: str | Mapping[str, Any] | Recipe) -> Recipe:
         import json  # A third of the time that importing the package takes.
 
         return _read(json.dumps(_nested(source)), True)
+    if not isinstance(source, str):
+        raise _error("recipe", f" is {type(source).__name__}: expected a name, TOML, a mapping or a Recipe")
     return _read(source, False)
 
 
-def _nested(source: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the mapping with each key `a.b` moved to `b` of the table `a`."""
-    out: dict[str, Any] = {}
+def _leaves(source: Mapping[str, Any], path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
     for key, value in source.items():
-        table = out
-        *tables, last = key.split(".")
+        if not isinstance(key, str):
+            raise _error("recipe", f" has the key {key!r}: expected a string")
+        here = (*path, *key.split("."))
+        if isinstance(value, Mapping) and value:
+            yield from _leaves(value, here)
+        else:
+            yield here, value
+
+
+def _nested(source: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the mapping as tables: a key `a.b` is `b` of the table `a`."""
+    out: dict[str, Any] = {}
+    for path, value in _leaves(source):
+        table, (*tables, last) = out, path
         for name in tables:
-            table = table.setdefault(name, {})
-        table[last] = _nested(value) if isinstance(value, Mapping) else value
+            table = table.setdefault(name, {}) if isinstance(table, dict) else table
+        if not isinstance(table, dict) or last in table:
+            raise _error("recipe", f" has the key {'.'.join(path)!r} twice, or as a value and as a table")
+        value = value.item() if hasattr(value, "item") else value
+        if value is None or isinstance(value, float) and not isfinite(value):
+            raise _error("recipe", f" has {'.'.join(path)} = {value}: expected a finite number, a string or a table (TOML can say inf)")
+        table[last] = value
     return out
 
 
@@ -192,7 +210,7 @@ def _run(
         device,
         stream,
         batch.places(planned.reads),
-        None if credit is None else _places(credit, of, kept),
+        None if credit is None else _places(credit, batch, kept),
         (address, planned.bytes),
         None if coef is None else of.place(coef),
         wait,
@@ -206,8 +224,11 @@ _CREDIT = {
 }
 
 
-def _places(credit: Credit, of: Any, kept: list[Any]) -> tuple[Any, ...]:
+def _places(credit: Credit, batch: Batch, kept: list[Any]) -> tuple[Any, ...]:
     """Returns the addresses of a credit's arrays, and keeps converted copies alive in `kept`."""
+    if not isinstance(credit, Credit):
+        raise _error("credit", f" is {type(credit).__name__}: expected a Credit")
+    of = batch.library
 
     def place(name: str) -> tuple[int, int] | None:
         array = getattr(credit, name)
@@ -217,6 +238,7 @@ def _places(credit: Credit, of: Any, kept: list[Any]) -> tuple[Any, ...]:
         if not of.fits(array, column.type):
             array = of.cast(column, array)
             kept.append(array)
+        batch.check_shape(column.name, array, name != "advantage" or credit.per_token)
         return of.place(array)
 
     return place("advantage"), credit.per_token, place("loss_mask"), place("weights"), place("returns")
@@ -278,7 +300,7 @@ def advantages(
 
     `columns` are those that the recipe reads (`explain` lists them; docs/columns.md defines each), packed
     with `cu_seqlens` or padded. Responses to one prompt are adjacent: `cu_groups` holds the group boundaries,
-    or `group_size` the size of every group.
+    or `group_size` the size of every group; without either, the batch is one group.
 
     With `wait=False`, a call on a GPU only launches on torch's current stream: the offsets you pass are
     trusted, and `Credit.check` reports later whether a value was bad. A recipe with a rule that runs on the

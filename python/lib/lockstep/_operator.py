@@ -13,6 +13,16 @@ def traced() -> bool:
     return bool(torch.compiler.is_compiling() or torch._C._len_torch_dispatch_stack())
 
 
+def once(backward: Callable[..., Any], ctx: Any, *of: Any) -> Any:
+    """Calls the `backward` of a closed form; differentiating its result again is an error."""
+    # torch's decorator takes longer than a gradient, so it is used only where a second derivative is possible.
+    if not torch.is_grad_enabled():
+        return backward(ctx, *of)
+    # It refuses only if an input requires grad, and that of a sum's gradient does not.
+    differentiable = torch.zeros((), requires_grad=True)
+    return torch.autograd.function.once_differentiable(lambda ctx, *of: backward(ctx, *of[:-1]))(ctx, *of, differentiable)
+
+
 def operator(
     forward: Callable[..., Any], fake: Callable[..., Any], keep: Callable[..., Any] | None = None, backward: Callable[..., Any] | None = None
 ) -> Callable[..., Any]:
@@ -39,9 +49,7 @@ def _function(forward: Callable[..., Any], keep: Callable[..., Any], backward: C
     class Direct(torch.autograd.Function):
         @staticmethod
         def backward(ctx: Any, *of: Any) -> Any:
-            # A second derivative is an error; checked only where one is possible.
-            once = torch.autograd.function.once_differentiable if torch.is_grad_enabled() else lambda function: function
-            return once(backward)(ctx, *of)
+            return once(backward, ctx, *of)
 
     # Not `setup_context`, for which torch inspects the function's signature in every call.
     def both(ctx: Any, *inputs: Any) -> Any:

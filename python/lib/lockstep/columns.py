@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import sys
 from functools import cache
+from numbers import Integral
 from typing import Any, NamedTuple
 
 from ._error import LockstepError
 from ._native import columns as _columns
 
 TOKENS, SEQUENCES = "[N]", "[S]"
+_LARGEST = 0xFFFF_FFFF
 
 
 class Column(NamedTuple):
@@ -39,6 +41,16 @@ def error(argument: str, message: str, index: int | None = None) -> LockstepErro
     return exception
 
 
+def on_host(value: Any, torch: Any) -> Any:
+    """Returns a tensor or another array as a NumPy array, without its gradient."""
+    import numpy
+
+    if torch is None or not isinstance(value, torch.Tensor):
+        return numpy.asarray(value)
+    value = value.detach().cpu()
+    return (value.float() if value.dtype == torch.bfloat16 else value).numpy()
+
+
 class NumPy:
     """NumPy arrays."""
 
@@ -55,7 +67,10 @@ class NumPy:
 
     def cast(self, column: Column, value: Any) -> Any:
         np = self.np
-        array = np.asarray(value)
+        try:
+            array = np.asarray(value)
+        except ValueError as failure:
+            raise error(column.name, f" is not an array: {failure}") from None
         own = np.dtype({"u8": "u1", "u32": "u4", "u64": "u8", "f32": "f4", "f64": "f8"}[column.type])
         if array.dtype == own:
             pass
@@ -72,7 +87,9 @@ class NumPy:
             array = array.astype(own)
         else:
             raise error(column.name, f" has type {array.dtype}: expected {own}")
-        return np.ascontiguousarray(array)
+        array = np.ascontiguousarray(array)
+        # Bytes read from a file may start anywhere.
+        return array if array.flags.aligned else array.copy()
 
     def shape(self, array: Any) -> tuple[int, ...]:
         return array.shape
@@ -151,7 +168,8 @@ class Torch:
         elif column.type == "u8" and not value.dtype.is_floating_point:
             value = (value != 0).view(own)
         elif column.type == "u32" and value.dtype == torch.int64:
-            value = value.to(torch.int32).view(own)
+            # What does not fit becomes the largest number, which no offset or id can be.
+            value = value.clamp(-1, _LARGEST).to(torch.int32).view(own)
         else:
             raise error(column.name, f" has type {value.dtype}: expected {own}")
         return value.contiguous()
@@ -254,6 +272,10 @@ class Batch:
 
     def __init__(self, columns: dict[str, Any], group_size: int | None) -> None:
         given = {name: value for name, value in columns.items() if value is not None}
+        if group_size is not None and "cu_groups" in given:
+            raise error("group_size", " is given beside cu_groups: expected one of the two")
+        if group_size is not None and (not isinstance(group_size, Integral) or group_size < 1):
+            raise error("group_size", f" is {group_size!r}: expected a positive integer")
         key = _key(given, group_size)
         layout = _LAYOUTS.get(key)
         if layout is not None:
@@ -274,11 +296,15 @@ class Batch:
             self.arrays["cu_seqlens"] = of.offsets(self.padded[1], self.padded[0])
         sequences = self._rows("cu_seqlens")
         if "cu_groups" not in self.arrays:
-            size = group_size or max(sequences, 1)
+            size = int(group_size or max(sequences, 1))
             if sequences % size:
                 raise error("group_size", f" is {size}: expected a divisor of the {sequences} sequences")
             self.arrays["cu_groups"] = of.offsets(size, sequences // size)
         self.size = (self._tokens(), sequences, self._rows("cu_groups"))
+        for name, array in self.arrays.items():
+            shape = of.shape(array)
+            if COLUMNS[name].shape == "[K·S]" and len(shape) > 1 and (len(shape) > 2 or shape[1] != sequences):
+                raise error(name, f" has shape {list(shape)}: expected [K, {sequences}]")
         same = key is not None and all(array.data_ptr() == given[name].data_ptr() for name, array in self.arrays.items() if name in given)
         if same and any(COLUMNS[name].shape == TOKENS for name in given):
             if len(_LAYOUTS) >= 1024:
@@ -287,7 +313,17 @@ class Batch:
             _LAYOUTS[key] = _Layout(of, self.padded, self.size, added)
 
     def _rows(self, name: str) -> int:
-        return max(self.library.shape(self.arrays[name])[0] - 1, 0)
+        shape = self.library.shape(self.arrays[name])
+        if len(shape) != 1:
+            raise error(name, f" has shape {list(shape)}: expected {COLUMNS[name].shape}")
+        return max(shape[0] - 1, 0)
+
+    def check_shape(self, name: str, array: Any, per_token: bool) -> None:
+        """Refuses an array of two dimensions, except per token in the shape of padded columns."""
+        shape = self.library.shape(array)
+        if len(shape) > 1 and not (per_token and shape == self.padded):
+            expected = list(self.padded) if per_token and self.padded else "one dimension"
+            raise error(name, f" has shape {list(shape)}: expected {expected}")
 
     def _pad(self) -> None:
         """Treats padded tokens as packed tokens whose offsets are multiples of the row length."""

@@ -248,12 +248,18 @@ class _Values:
             # The row of a token does not matter.
             offsets = of.offsets(tokens, 1)
             mask = None if mask is None else of.cast(Column(-1, "loss_mask", "u8", "", ""), mask)
+            if mask is not None and of.shape(mask) != of.shape(self.array):
+                raise error("loss_mask", f" has shape {list(of.shape(mask))}: expected {list(of.shape(self.array))}, like the advantages")
         else:
             arrays = _batch(dict(loss_mask=mask, cu_seqlens=cu_seqlens)).arrays
             offsets, mask = arrays["cu_seqlens"], arrays.get("loss_mask")
         self.kept = [of.host(self.array), of.host(offsets), None if mask is None else of.host(mask)]
         values, offsets, mask = (None if array is None else of.place(array) for array in self.kept)
+        # Addresses: `self` must outlive their use.
         self.places: tuple[Any, Any] = values, (self.per_token, offsets, mask)
+
+    def moments(self, by: str) -> Moments:
+        return Moments.of(*self.places, by)
 
     def whitened(self, by: str, moments: Moments) -> Any:
         of = self.of
@@ -265,7 +271,7 @@ class _Values:
 
 def moments(credit: Any, by: str = "verl", *, loss_mask: Any = None, cu_seqlens: Any = None) -> Moments:
     """Returns the exact moments of this rank's advantages, counted as by `whiten` with the same arguments."""
-    return Moments.of(*_Values(credit, loss_mask, cu_seqlens).places, by)
+    return _Values(credit, loss_mask, cu_seqlens).moments(by)
 
 
 def whiten(
@@ -300,7 +306,7 @@ def whiten(
 
     def own() -> Moments:
         values.append(_Values(credit, loss_mask, cu_seqlens))
-        return Moments.of(*values[0].places, by)
+        return values[0].moments(by)
 
     everywhere = reduce(own, group)
     whitened, failure = _tried(lambda: values[0].whitened(by, everywhere))

@@ -27,7 +27,7 @@ from ._error import LockstepError
 from ._native import RoutingTrace
 from ._operator import operator
 from .arrays import cast, check_constant, check_shape, launch
-from .columns import error
+from .columns import error, on_host
 
 __all__ = ["Router", "RoutingTrace", "balance_loss", "gate_kl", "gates", "mismatch", "replay_kl", "trace"]
 
@@ -57,9 +57,7 @@ def native_router(experts: int, router: Router) -> _native.Router:
 
 def _array(values: Any) -> Any:
     """Converts integers or floats to a NumPy array on the host."""
-    import numpy
-
-    return values.detach().cpu().numpy() if isinstance(values, Tensor) else numpy.asarray(values)
+    return on_host(values, torch)
 
 
 def _place(values: Any, type_: str) -> tuple[Any, tuple[int, int]]:
@@ -89,6 +87,7 @@ def trace(ids: Any, experts: int) -> RoutingTrace:
 
 def _entries(ids: Tensor, experts: int) -> Tensor:
     """Converts ids to 16 bits, −1 = missing; invalid ids become `experts`, which the op refuses."""
+    ids = ids.long()
     return torch.where((ids < -1) | (ids >= experts), experts, ids).to(torch.int16)
 
 
@@ -187,6 +186,8 @@ def gates(
     check_shape("scores", scores, None, None)
     if ids is not None:
         check_shape("ids", ids, scores.shape[0], top_k)
+        if ids.dtype == torch.bool or ids.is_floating_point() or ids.is_complex():
+            raise error("ids", f" has type {ids.dtype}: expected integers")
     check_constant("bias", bias)
     return gates_of_trace(scores, ids, 0, Router(top_k, kind, scale, groups, top_groups), bias, mask)
 
@@ -245,7 +246,7 @@ def mismatch(a: Any, b: Any) -> dict[str, Any]:
     0.5
     """
     # Ids do not state the number of experts: use as many as they name, and at least as many as a record has.
-    pair = [of if isinstance(of, RoutingTrace) else trace(of, int(max(_array(of).max(initial=0) + 1, _array(of).shape[-1]))) for of in (a, b)]
+    pair = [of if isinstance(of, RoutingTrace) else trace(of, max(int(_array(of).max(initial=0)) + 1, _array(of).shape[-1])) for of in (a, b)]
     return pair[0].mismatch(pair[1])
 
 
@@ -255,6 +256,8 @@ def gate_kl(a: RoutingTrace, a_weights: Any, b: RoutingTrace, b_weights: Any) ->
     It covers the routers that ran the same experts. The result has `mean`, `routers`, `left_out` and
     `layer_means`. It is computed on the host: weights on a GPU are copied there.
     """
+    for name, weights, of in (("a_weights", a_weights, a), ("b_weights", b_weights, b)):
+        check_shape(name, weights, of.tokens, of.layers, of.top_k)
     kept = [_place(weights, "f4") for weights in (a_weights, b_weights)]
     return a.gate_kl(kept[0][1], b, kept[1][1])
 
@@ -265,5 +268,6 @@ def replay_kl(recorded: RoutingTrace, scores: Any, router: Router, bias: Any = N
     The measure is ln of the mass of the live choice over that of the record. It is computed on the host:
     scores on a GPU are copied there.
     """
+    check_shape("scores", scores, recorded.tokens, recorded.layers, recorded.experts)
     kept, of_bias = _place(scores, "f4"), None if bias is None else _place(bias, "f4")
     return recorded.replay_kl(native_router(recorded.experts, router), kept[1], None if of_bias is None else of_bias[1])

@@ -22,6 +22,7 @@ from torch import Tensor
 from . import _CREDIT, Credit, Recipe, _device, _metrics, _nested, _plan, _run, names, recipe as _recipe
 from ._error import LockstepError
 from ._native import Prepared
+from ._operator import once
 from .columns import COLUMNS, NUMBERS, Batch, error
 from .faults import bounded, of_values, refused
 
@@ -138,10 +139,8 @@ class _Differentiable(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx, of_loss, of_value=None, *_):
-        # A second derivative is an error. torch's decorator takes longer than the gradient, so it is used
-        # only where one is possible.
         if torch.is_grad_enabled():
-            return _once(ctx, of_loss, of_value)
+            return once(_Differentiable.backward, ctx, of_loss, of_value)
         saved = ctx.saved_tensors
         if len(saved) == 1:
             return None, of_loss * saved[0]
@@ -149,9 +148,6 @@ class _Differentiable(torch.autograd.Function):
         for needed, of, gradient in zip(ctx.needs_input_grad[1:], (of_loss, of_loss, of_value), saved):
             gradients.append(of * gradient if needed and gradient is not None and gradient.numel() else None)
         return tuple(gradients)
-
-
-_once = torch.autograd.function.once_differentiable(_Differentiable.backward)
 
 
 def _with_gradient(recipe, group_size, per_token, metrics, logp, entropy, values, *rest):
@@ -249,8 +245,8 @@ def loss(
 ) -> Loss:
     """Computes the loss of a batch, packed (`[N]` with `cu_seqlens`) or padded (`[B, T]`).
 
-    `credit` is that of `lockstep.advantages`, or your own advantages, `[S]` or per token in the shape of
-    `logp`. Gradients go to `logp`, and to the columns `entropy` and `values` if the recipe has such a term;
+    `credit` is that of `lockstep.advantages`, or your own advantages, `[S]` or per token `[B, T]`; packed ones
+    per token are `Credit(advantages, per_token=True)`. Gradients go to `logp`, and to the columns `entropy` and `values` if the recipe has such a term;
     other columns are constants. Under autocast, every column is converted to float32, and the loss is
     float32. Pass denominators other than this batch's as the column `counts`, a tensor (int64, `[3]`: tokens,
     non-empty sequences, sequences), so that a compiled graph holds no number of one batch. Without `metrics`,
@@ -265,6 +261,8 @@ def loss(
     The trainer decides what to do with a NaN gradient (verl skips the step). Not available in a graph of
     `torch.compile`, which cannot catch exceptions. With `positive_logp="clamp"`, log-probabilities above 0,
     which are otherwise refused, become 0 and receive no gradient.
+
+    In a graph of `torch.compile`, `recipe` is a name, TOML or a `Recipe`; make one of a mapping outside.
 
     Raises `lockstep.Error`: a column that is missing or has the wrong shape or type; a live value outside
     its domain (`argument`, `index`).

@@ -25,7 +25,7 @@ from typing import Any, NamedTuple
 
 from . import _device, _native
 from .arrays import places
-from .columns import Batch, Column, NumPy, error, library
+from .columns import Batch, Column, NumPy, error, library, on_host
 
 __all__ = ["Node", "Tree", "prefix_tree"]
 
@@ -131,13 +131,12 @@ def prefix_tree(
     of: Any = library(given.values())
     theirs = getattr(of, "torch", None)
     if theirs is not None:
-        given = {name: value.cpu().numpy() if isinstance(value, theirs.Tensor) else value for name, value in given.items()}
+        given = {name: None if value is None else on_host(value, theirs) for name, value in given.items()}
     batch, host = Batch(given, group_size), NumPy()
     arrays = dict(batch.arrays)
     arrays["weights"] = arrays.pop("outcome_weights", None)
     for name, value in (("advantage", advantage), ("std", std)):
-        value = value.cpu().numpy() if theirs is not None and isinstance(value, theirs.Tensor) else value
-        arrays[name] = None if value is None else host.cast(Column(-1, name, "f32", "", ""), value)
+        arrays[name] = None if value is None else host.cast(Column(-1, name, "f32", "", ""), on_host(value, theirs))
     if "tokens" not in batch.arrays or "rewards" not in batch.arrays:
         raise error("tokens" if "tokens" not in batch.arrays else "rewards", " is missing")
     count, sequences, _ = batch.size

@@ -1,6 +1,6 @@
 //! Rows of logits.
 
-use super::{Arrays, On, copy, launch, on};
+use super::{Arrays, On, copy, launch, must, on};
 use lockstep::Device;
 use lockstep::core::logits::kl::Direction;
 use lockstep::core::logits::statistics::{LogitsMoments, LogitsResults, STATE};
@@ -181,7 +181,8 @@ where
             row_alarm: arrays.output("alarm", n)?,
         };
         kernel.check()?;
-        let in_place = kernel.gradient.as_ptr().cast_const() == rows.logits.as_ptr();
+        // Empty arrays have no addresses that could differ.
+        let in_place = n > 0 && kernel.gradient.as_ptr().cast_const() == rows.logits.as_ptr();
         if in_place && queue.is_cpu() {
             let expected = "memory separate from `logits` on a CPU";
             return Err(Argument::Combination { argument: "gradient", expected }.into());
@@ -203,14 +204,8 @@ where
 
 /// The error of the first coefficient that is not finite.
 fn first_not_finite(coef: &[f32], coef_entropy: Option<&[f32]>) -> Result<(), Error> {
-    for (argument, values) in [("coef", Some(coef)), ("coef_entropy", coef_entropy)] {
-        let values = values.unwrap_or_default();
-        if let Some(index) = values.iter().position(|x| !x.is_finite()) {
-            let (expected, got) = ("a finite number", values[index].into());
-            return Err(Argument::Value { argument, index: Some(index), expected, got }.into());
-        }
-    }
-    Ok(())
+    must("coef", Some(coef), "a finite number", f32::is_finite)?;
+    must("coef_entropy", coef_entropy, "a finite number", f32::is_finite)
 }
 
 /// Computes the KL divergence `value` of rows of `logits` and `reference`, over `policy` or `reference`; with

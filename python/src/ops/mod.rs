@@ -98,6 +98,23 @@ fn whole<T: Copy>(array: In<'static, T>) -> &'static [T] {
     if array.is_empty() { &[] } else { array.row(Span::new(0, array.len())) }
 }
 
+/// Errors unless every value that was passed is good.
+fn must(
+    argument: &'static str,
+    values: Option<&[f32]>,
+    expected: &'static str,
+    good: impl Fn(f32) -> bool,
+) -> Result<(), Error> {
+    let values = values.unwrap_or_default();
+    match values.iter().position(|x| !good(*x)) {
+        None => Ok(()),
+        Some(index) => {
+            let got = values[index].into();
+            Err(Argument::Value { argument, index: Some(index), expected, got }.into())
+        }
+    }
+}
+
 /// Where an op runs: a device and one of its streams.
 type On = (Py<PyDevice>, usize);
 

@@ -219,6 +219,18 @@ pub(crate) fn balance_loss(py: Python<'_>, at: On, coef: f64, arrays: Arrays) ->
 #[derive(PartialEq)]
 pub(crate) struct PyTrace(RoutingTrace);
 
+impl PyTrace {
+    /// Errors if the trace would have more tokens than offsets can count.
+    fn room(&self, tokens: usize) -> PyResult<()> {
+        let most = u32::MAX as usize - self.0.tokens();
+        if tokens <= most {
+            return Ok(());
+        }
+        let (argument, expected) = ("tokens", "at most 2^32 - 1 tokens in a trace");
+        Err(refused(Argument::Value { argument, index: None, expected, got: tokens as f64 }.into()))
+    }
+}
+
 #[pymethods]
 impl PyTrace {
     /// Makes a trace without tokens.
@@ -298,13 +310,17 @@ impl PyTrace {
     }
 
     /// Appends tokens without a record; the live router chooses their experts.
-    fn append_absent(&mut self, tokens: usize) {
+    fn append_absent(&mut self, tokens: usize) -> PyResult<()> {
+        self.room(tokens)?;
         self.0.append_absent(tokens);
+        Ok(())
     }
 
     /// Appends padding tokens, whose entries are spread over all experts.
-    fn append_padding(&mut self, tokens: usize) {
+    fn append_padding(&mut self, tokens: usize) -> PyResult<()> {
+        self.room(tokens)?;
         self.0.append_padding(tokens);
+        Ok(())
     }
 
     /// How often each expert ran, over all layers: shares that sum to 1, or to top_k.

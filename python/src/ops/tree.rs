@@ -1,6 +1,6 @@
 //! Prefix trees.
 
-use super::{Arrays, whole};
+use super::{Arrays, must, whole};
 use crate::{PyDevice, refused};
 use lockstep::ops::tree::{Outcomes, Tokens, prefix_tree as tree_of};
 use lockstep::{Batch, Error};
@@ -36,8 +36,11 @@ pub(crate) fn prefix_tree(
             weights: arrays.given("weights")?.map(whole),
         };
         let tree = tree_of(device, &batch, Tokens::U32(offsets("tokens")?), &outcomes, pad)?;
-        let std = arrays.given("std")?.map(|std| (whole(std), eps));
+        let std = arrays.given("std")?.map(whole);
         let advantage = arrays.given("advantage")?.map(whole);
+        must("std", std, "a finite number of at least 0", |x| x >= 0.0 && x.is_finite())?;
+        must("advantage", advantage, "a finite number", f32::is_finite)?;
+        let std = std.map(|std| (std, eps));
         put(&arrays, "token_advantage", &tree.advantages(device, &batch, &outcomes, advantage, std)?)?;
         put(&arrays, "value", &tree.value)?;
         for (name, of) in [

@@ -1,7 +1,7 @@
 """A tiny language model learns to add two digits by RL: TRL's trainer, Lockstep's maths, on a CPU, without a network.
 
     pip install trl lockstep-rl
-    python examples/trl_addition.py            # about a minute on two cores
+    python examples/trl_addition.py            # under two minutes on two cores
 
 Model and tokenizer are built from scratch. A short supervised phase shows the model what an answer looks like;
 `LockstepGRPOTrainer` does the rest, with a recipe's advantages and the loss that `GRPOConfig` selects. Accuracy is

@@ -86,7 +86,8 @@ impl Kl {
     /// verl's clamp of k3's value.
     pub const K3_OUT: f32 = 10.0;
 
-    /// k3 with clamps 20 and 10: verl, NeMo RL, slime's `low_var_kl`.
+    /// k3 with clamps 20 and 10: verl, NeMo RL. slime's `low_var_kl` has the second alone, with the same
+    /// results.
     pub const LOW_VAR_KL: Kl = Kl::guarded(KlFormula::K3);
     /// k3 without clamps: TRL, slime's `k3`.
     pub const UNCLAMPED_K3: Kl = Kl::new(KlFormula::K3);

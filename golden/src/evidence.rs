@@ -70,7 +70,8 @@ impl GoldenReport {
         };
         list("Where Lockstep differs", |file| &file.exceptions, &mut out);
         list("Not yet", |file| &file.missing, &mut out);
-        out += "\n## Cases by name\n\n| recipe or function | cases that agree |\n|---|---|\n";
+        out += "\n## Cases by name\n\nA case can count for more than one name.\n\n";
+        out += "| recipe or function | cases that agree |\n|---|---|\n";
         for (name, cases) in self.by_name() {
             let cases: Vec<String> =
                 cases.iter().map(|(source, cases)| format!("{source} {cases}")).collect();

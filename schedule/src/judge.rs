@@ -15,7 +15,7 @@ pub fn verifier(says_correct: Option<bool>, is_correct: bool) -> f32 {
     solver(says_correct == Some(is_correct))
 }
 
-/// Draws the answer of group `group` with which BRPO (2506.00103, recalled; docs/maths/rewards.md) compares
+/// Draws the answer of group `group` with which BRPO (2506.00103, secondary; docs/maths/rewards.md) compares
 /// the others: uniform in 0..`members`, or 0 if `members` is 0. Store it with the group's rewards:
 /// [`Shaping::Preferred`](lockstep_core::reward::Shaping::Preferred) reads it.
 ///

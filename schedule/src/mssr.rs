@@ -104,7 +104,7 @@ pub struct GlobalRho {
     pub least_values: usize,
     /// Number of most recent values in the mean.
     pub window: usize,
-    /// KL, in nats, at which the two branches meet.
+    /// KL, in nats, at which ρ jumps from one branch to the other.
     pub target: f64,
     /// KL, in multiples of `target`, from which ρ is at its minimum; 1 = everywhere above the target.
     pub until: f64,

@@ -14,8 +14,8 @@
 //! gradient.
 //!
 //! **Special cases**: A = 0: loss 0, gradient 0, never counted as clipped. A token with r at a bound keeps
-//! its gradient. `CLIP_HIGH`, `CLIP_LOW`: masked; `CLIP_DUAL`: kept, but w was truncated at c. Without
-//! rollout log-probabilities, w = min(r, c).
+//! its gradient. `CLIP_HIGH`, `CLIP_LOW`: masked; `CLIP_DUAL`: kept, with w = c (truncated, or exactly
+//! c). Without rollout log-probabilities, w = min(r, c).
 //!
 //! **Variants**: the paper's bounds are 0.2 and 0.27, its c is 5, its advantage is R − mean, and its
 //! aggregation is seq-mean-token-sum.

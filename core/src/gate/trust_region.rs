@@ -15,8 +15,8 @@
 //! **Gradient**: dl/dlogp = −w·valid·A.
 //!
 //! **Special cases**: A = 0: loss 0, gradient 0, never counted as clipped. `CLIP_HIGH`, `CLIP_LOW`: not valid
-//! (A > 0, A < 0); `CLIP_DUAL`: valid, but w was truncated at c. Without a second array, the weight is taken
-//! against `logp_old`; a given divergence is then missing, which the recipe reports.
+//! (A > 0, A < 0); `CLIP_DUAL`: valid, with w = c (truncated, or exactly c). Without a second array, the
+//! weight is taken against `logp_old`; a given divergence is then missing, which the recipe reports.
 //!
 //! **Accuracy**: |p − q| is computed as exp of the greater logp times −expm1 of −|logp − logp_old|, without
 //! subtracting two probabilities.

@@ -1,4 +1,4 @@
-//! EVOL-RL: reward bands by majority vote, ranked within each band by novelty.
+//! EVOL-RL: reward bands by majority vote, placed within each band by novelty.
 //!
 //! **Formula** (2509.15194; docs/maths/rewards.md), with S the similarities within a group and w the weight
 //! of the mean:

@@ -131,7 +131,7 @@ impl Bands {
         Bands { mean_weight: 0.5, majority: 0.5, minority: -1.0, width: 0.5, invalid: -1.0 };
 }
 
-/// Rewards, and the novelty that ranks them.
+/// Rewards, and the novelty that places them in their bands.
 #[derive(Clone, Debug, Default, PartialEq)]
 #[non_exhaustive]
 pub struct Novelty {
@@ -142,8 +142,9 @@ pub struct Novelty {
 }
 
 /// Computes EVOL-RL's rewards `[S]`: the band is that of the answer's class in `classes` `[S]`
-/// ([`majority`]), and the position in the band is the rank by novelty. `similarity` `[Σ n²]` holds the n × n
-/// matrix of every group, row-major, one after the other; diagonals are not read.
+/// ([`majority`]), and the position in the band is the novelty, scaled to 0 to 1 within the class.
+/// `similarity` `[Σ n²]` holds the n × n matrix of every group, row-major, one after the other; diagonals are
+/// not read.
 ///
 /// Errors: lengths that disagree; a similarity between two answers that is not finite (index); parameters out
 /// of their domain.

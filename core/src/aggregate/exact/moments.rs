@@ -13,7 +13,7 @@ use core::ops::Range;
 ///
 /// **Formula**: mean = Σx / n; Σ(x − mean)² = (n Σx² − (Σx)²) / n with an exact numerator; variance = Σ(x −
 /// mean)² / (n − ddof). Values are binary32, whose squares are exact in binary64, or
-/// [binary64](ExactMoments::add64) with magnitudes from 2⁻⁴⁵⁰ to 2⁴⁵⁰.
+/// [binary64](ExactMoments::add64) with magnitudes from 2⁻⁴⁵⁰ to below 2⁴⁵⁰.
 ///
 /// **Special cases**: without values everything is 0. If all values are equal, the mean is that value and the
 /// variance exactly 0. A NaN or an infinity makes mean and variance NaN (the mean of infinities of one sign
@@ -64,13 +64,13 @@ impl ExactMoments {
 
     /// Adds a binary64 number; its square is computed as an integer.
     ///
-    /// Errors: NaN, an infinity, or a nonzero magnitude outside 2⁻⁴⁵⁰ to 2⁴⁵⁰ (its square would not fit).
-    /// Nothing is added then.
+    /// Errors: NaN, an infinity, or a nonzero magnitude below 2⁻⁴⁵⁰ or from 2⁴⁵⁰ on (its square would not
+    /// fit). Nothing is added then.
     pub fn add64(&mut self, x: f64) -> Result<(), Error> {
         let (bits, magnitude) = (x.to_bits(), x.abs());
         const RANGE: Range<f64> = f64::from_bits((1023 - 450) << 52)..f64::from_bits((1023 + 450) << 52);
         if x != 0.0 && !RANGE.contains(&magnitude) {
-            return Err(require::value("value", None, "0 or a magnitude of 2^-450 to 2^450", x));
+            return Err(require::value("value", None, "0 or a magnitude from 2^-450 to below 2^450", x));
         }
         self.count_in(x, 1);
         if x != 0.0 {

@@ -44,7 +44,7 @@ pub enum ShapingChoice {
         #[serde(default)]
         merge_ties: bool,
     },
-    /// EVOL-RL: reward bands by column `answer_class`, ranked within a band by novelty (column `similarity`).
+    /// EVOL-RL: reward bands by column `answer_class`, placed within a band by novelty (column `similarity`).
     EvolRl {
         /// Weight of the mean similarity; the largest similarity gets the rest.
         #[serde(default = "half")]

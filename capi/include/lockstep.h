@@ -228,7 +228,7 @@ typedef struct ls_rollouts {
   struct ls_span_u32 cu_seqlens;
   // `[G+1]` group g holds sequences `cu_groups[g]..cu_groups[g+1]`: the responses to one prompt
   struct ls_span_u32 cu_groups;
-  // `[N]` 0: the token is masked out (prompt, tool output, padding); absent: none is
+  // `[N]` 0: the token is masked out (prompt, tool output, padding); if absent, no token is masked
   struct ls_span_u8 loss_mask;
   // `[N]` token ids
   struct ls_span_u32 tokens;

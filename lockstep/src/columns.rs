@@ -15,7 +15,8 @@ macro_rules! for_each_column {
                 "group g holds sequences `cu_groups[g]..cu_groups[g+1]`: the responses to one prompt",
                 "batch";
             loss_mask: u8, Tokens,
-                "0: the token is masked out (prompt, tool output, padding); absent: none is", "batch";
+                "0: the token is masked out (prompt, tool output, padding); if absent, no token is masked",
+                "batch";
             tokens: u32, Tokens, "token ids", "tokenizer";
             logp: f32, Tokens, "log-probability under the policy that is trained, in nats",
                 "trainer, every update";

@@ -11,7 +11,7 @@ use std::fmt::Write;
 pub enum Words {
     /// The last fault of a kernel, or nothing.
     Fault,
-    /// What a program did that works only by luck, one item per line.
+    /// Calls that happen to work but are not guaranteed to, one item per line.
     Complaints,
     /// One line for each entry point that ran: name, launches, instructions, lane-instructions, requests,
     /// bytes requested, bytes moved in sectors of 32, 64 and 128 bytes, and the most instructions of one
@@ -165,7 +165,7 @@ macro_rules! exports {
             unsafe { $library.say($crate::exports::Words::Fault, to, len) }
         }
 
-        /// Writes what a program did that works only by luck; returns its length.
+        /// Writes the calls that happen to work but are not guaranteed to; returns the length.
         ///
         /// # Safety
         /// `to` is null or writable for `len` bytes.

@@ -191,7 +191,7 @@ impl Controls {
         self.words("lockstep_emulator_fault")
     }
 
-    /// Returns what a program did that works only by luck.
+    /// Returns the program's calls that happen to work but are not guaranteed to.
     pub fn complaints(&self) -> String {
         self.words("lockstep_emulator_complaints")
     }

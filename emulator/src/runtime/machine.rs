@@ -345,7 +345,7 @@ impl Machine {
         self.devices.iter().find_map(|device| lock(device).fault.clone())
     }
 
-    /// Returns what a program did that works only by luck.
+    /// Returns the program's calls that happen to work but are not guaranteed to.
     pub fn complaints(&self) -> Vec<String> {
         self.devices.iter().flat_map(|device| lock(device).complaints.clone()).collect()
     }

@@ -175,8 +175,9 @@ fn rewards(config: &mut Config<'_>, inputs: &Inputs<'_>, device: &Device) -> Res
     to.own("rewards", |o| Ok(Got::All(widen(&o.credit.advantage))));
     let deviate = if std == Some("group") { members } else { total };
     if std.is_some() && deviate == 1 {
-        to.exception =
-            Some(Exception::Differs("NaN for a group of one, whose deviation torch has none of: 0"));
+        to.exception = Some(Exception::Differs(
+            "the released code gives NaN for a group of one (torch's std of one sample); ours gives 0",
+        ));
     }
     Ok(Plan::recipe(to))
 }

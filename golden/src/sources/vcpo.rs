@@ -135,7 +135,7 @@ fn baseline(
     };
     if preset != "vcpo_median" && cu_groups.windows(2).all(alike) {
         to.exception = Some(Exception::Differs(
-            "a group of equal rewards: exactly 0, where VCPO's 1e-8 beside the weights leaves a rest",
+            "a group of equal rewards: exactly 0; VCPO's 1e-8, added to the sum of weights, leaves a residue",
         ));
     }
 

@@ -88,8 +88,8 @@ pub struct TrainArgs {
     /// Rollouts per prompt [default: 8]
     #[arg(long, help_heading = "Sizes")]
     pub group: Option<usize>,
-    /// Turn each 0/1 reward of the RL phase round with this probability, that of a greedy baseline too;
-    /// evaluations stay clean [default: 0]
+    /// Flip each 0/1 reward of the RL phase with this probability, including a greedy baseline's; evaluations
+    /// stay clean [default: 0]
     #[arg(long, value_name = "P")]
     pub flip_rewards: Option<f32>,
     /// Adds at most this to the reward of a right response for being short among the right ones of its

@@ -193,7 +193,7 @@ impl Trainer {
             out.token_rewards = Some(rewards);
         }
         if reads.contains(Column::bootstrap) {
-            // The limit of a response is part of the task: behind it there is nothing to be won.
+            // The limit of a response is part of the task: no reward can be earned after it.
             out.bootstrap = Some(vec![0.0; sequences as usize]);
         }
         if reads.contains(Column::baseline) {

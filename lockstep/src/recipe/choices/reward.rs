@@ -25,7 +25,7 @@ pub enum ShapingChoice {
         /// L_limit in tokens.
         limit: u32,
     },
-    /// BRPO: 1 for responses that won every vote against the response of column `reference`, else −1; the
+    /// BRPO: 1 for responses that beat the response of column `reference` in every vote, else −1; the
     /// reference gets 0.
     Brpo {},
     /// GRPOVI: rewards with the largest variance that keep the mean and the order, under the probabilities of

@@ -54,7 +54,7 @@ def test_a_recipe_is_a_name_toml_or_a_mapping():
         (dict(logp=-LOGP), r"logp`\[0\] is 0.5", "logp", 0),
         (dict(log_p=LOGP), "is not a column", "log_p", None),
         (dict(loss_mask=np.ones((2, 2), bool)), "is for packed columns", "cu_seqlens", None),
-        (dict(cu_seqlens=4), "has shape", "cu_seqlens", None),
+        (dict(cu_seqlens=[[0, 2, 4]]), r"has shape \[1, 3\]", "cu_seqlens", None),
         (dict(logp=[[0.0], [0.0, 0.0]]), "is not an array", "logp", None),
         (dict(group_size=2), "beside cu_groups", "group_size", None),
         (dict(cu_groups=None, group_size=-2), "is -2: expected a positive", "group_size", None),
@@ -80,7 +80,7 @@ def test_shapes_are_those_of_the_columns():
     with pytest.raises(lockstep.Error, match="expected a Credit"):
         lockstep.loss("dapo", np.ones(2, "f4"), **columns)
     components = np.array([[1, 0, 0, 1], [0.5, 0, 1, 0]], "f4")
-    gdpo = dict(cu_seqlens=[0, 1, 2, 3, 4], cu_groups=[0, 2, 4])
+    gdpo = dict(cu_seqlens=[0, 1, 2, 3, 4], cu_groups=[0, 2, 4], reward_weights=np.ones(2, "f4"))
     by_components = lockstep.advantages("gdpo", reward_components=components, **gdpo).advantage
     assert (lockstep.advantages("gdpo", reward_components=components.ravel(), **gdpo).advantage == by_components).all()
     with pytest.raises(lockstep.Error, match=r"`reward_components` has shape \[4, 2\]: expected \[K, 4\]"):

@@ -3,8 +3,8 @@
 
 use crate::gate_batch::{close, one, run_with, summed};
 use lockstep::ops;
-use lockstep::recipe::{AggregationMode, EntropyChoice, GateChoice, GuardChoice};
-use lockstep::{Credit, Device, PolicyOutput, Recipe, Rollouts};
+use lockstep::recipe::{AggregationMode, EntropyChoice, GateChoice, GuardChoice, names};
+use lockstep::{Column, Columns, Credit, Device, PolicyOutput, Recipe, Rollouts};
 
 /// Sequences of three tokens and of one, all live except the last token of the first, with r = 1: every
 /// token's loss is −A.
@@ -123,4 +123,40 @@ fn row_10_11_log_ratio_clamp() {
     for d in [20.0, 19.0] {
         assert_eq!(token(&verl, d), token(&trl, d));
     }
+}
+
+#[test]
+fn row_10_25_rejected_sequences_in_group_statistics() {
+    // Sequence 1 is far off-policy, sequence 2 masked.
+    let logp = [-0.5, -1.25, -0.75, -2.0, -0.25, -1.5, -0.5, -0.875];
+    let mut sampler = logp;
+    sampler[3] = -60.0;
+    let rollouts = Rollouts {
+        logp: Some(&logp),
+        logp_old: Some(&logp),
+        logp_rollout: Some(&sampler),
+        loss_mask: Some(&[1, 1, 1, 1, 1, 0, 1, 1]),
+        rewards: Some(&[1.0, 0.0, 1.0, 5.0]),
+        ..Rollouts::new(&[0, 3, 5, 6, 8], &[0, 4])
+    };
+    let of = |recipe: &Recipe| recipe.advantages(&Device::cpu(), &rollouts).unwrap().advantage;
+    let others = Columns::of(&[Column::baseline_weights, Column::token_rewards]);
+    let mut compared = 0;
+    for name in names() {
+        let own = Recipe::named(name).unwrap();
+        if own.correction.is_some() && own.reads().shared(others).is_empty() {
+            assert_eq!(of(&own), of(&Recipe { correction: None, ..own.clone() }), "{name}");
+            compared += 1;
+        }
+    }
+    assert!(compared > 10, "{compared}");
+    let by = |statistics: &str| {
+        let key = format!("correction.group_statistics = \"{statistics}\"");
+        of(&Recipe::from_toml(&format!("extends = \"verl_geo_rs\"\n{key}\n")).unwrap())
+    };
+    // verl: (A − 7/4)/s over all four rewards, s² = 59/12; without the second and the third, of 1 and 5.
+    let (all, kept) = (by("all"), by("kept"));
+    let s = (59.0_f64 / 12.0).sqrt();
+    assert!(close(all[0].into(), -0.75 / s) && close(all[3].into(), 3.25 / s), "{all:?}");
+    assert!(close(kept[0].into(), -0.5_f64.sqrt()) && close(kept[3].into(), 0.5_f64.sqrt()), "{kept:?}");
 }

@@ -99,6 +99,7 @@
 //! high = 2.0                       # inf: no upper end
 //! m2_threshold = 0.04              # M2PO: rejects the largest squared log-ratios until their mean is
 //!                                  # below this; omitted: none
+//! group_statistics = "all"         # the sequences in a group's mean and deviation: all | kept (by rejection)
 //! nan_rollout = "error"            # a NaN in logp_rollout: error | one (the ratio is 1: TRL)
 //! bound = 20.0                     # of log-ratios; omitted: none
 //! normalize = false                # true: divide by the mean over the batch
@@ -207,12 +208,12 @@ pub use builder::Builder;
 pub use choices::{
     AdvantageChoice, AdvantageEstimator, Against, Aggregation, AggregationMode, ComponentsChoice,
     CorrectionChoice, CountedSequences, CountsOf, Denominator, EmptySequence, EntropyBonusChoice,
-    EntropyChoice, EntropyKind, EntropyTokens, FilterChoice, Filtration, GateChoice, GmpoBounds, GuardChoice,
-    Horizon, K1Band, KlChoice, KlEstimator, KlPlace, KlRatio, KlWeighting, LengthGuard, MaskChoice,
-    MetricsChoice, NanReward, NanRollout, NormSet, OverlongChoice, QuantileRule, RatioAdvantage, RatioChoice,
-    RatioGradient, RatioLevel, Reduction, RejectChoice, RewardChoice, RobustChoice, RoleOrder, SampleWeights,
-    ShapingChoice, SharpenChoice, SingletonChoice, TimeChoice, ValueChoice, WeightLevel, WeightRule,
-    WhitenChoice,
+    EntropyChoice, EntropyKind, EntropyTokens, FilterChoice, Filtration, GateChoice, GmpoBounds,
+    GroupStatistics, GuardChoice, Horizon, K1Band, KlChoice, KlEstimator, KlPlace, KlRatio, KlWeighting,
+    LengthGuard, MaskChoice, MetricsChoice, NanReward, NanRollout, NormSet, OverlongChoice, QuantileRule,
+    RatioAdvantage, RatioChoice, RatioGradient, RatioLevel, Reduction, RejectChoice, RewardChoice,
+    RobustChoice, RoleOrder, SampleWeights, ShapingChoice, SharpenChoice, SingletonChoice, TimeChoice,
+    ValueChoice, WeightLevel, WeightRule, WhitenChoice,
 };
 pub use conflicts::refused;
 pub use duties::Duty;

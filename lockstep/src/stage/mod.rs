@@ -17,7 +17,7 @@ mod value;
 use crate::ops::correction::Denominator;
 use crate::ops::{log_ratio_scan, mask_sequences};
 use crate::plan::Calls;
-use crate::recipe::{AdvantageEstimator, Call, RatioLevel, Recipe, Reduction};
+use crate::recipe::{AdvantageEstimator, Call, GroupStatistics, RatioLevel, Recipe, Reduction};
 use crate::{CorrectionReport, Credit, Device, Error, Loss, Outputs, PolicyInput, Rollouts};
 pub(crate) use advantage::PASS_AT_K;
 use advantage::Rewards;
@@ -126,7 +126,10 @@ impl Recipe {
                         &none
                     }
                 };
-                let valid = valid(rollouts.valid, correction.as_ref().map(|c| &c.kept[..]));
+                let of_kept =
+                    self.correction.as_ref().is_some_and(|c| c.group_statistics == GroupStatistics::Kept);
+                let kept = correction.as_ref().filter(|_| of_kept).map(|c| &c.kept[..]);
+                let valid = valid(rollouts.valid, kept);
                 let input = Rewards { rewards, valid: valid.as_deref(), columns: rollouts };
                 match estimator {
                     AdvantageEstimator::Tempo => *credit = self.tree_advantages(device, &batch, &input)?,
@@ -275,7 +278,7 @@ impl Recipe {
     }
 }
 
-/// The sequences that count in their group's statistics: those of column `valid` that rejection kept.
+/// The sequences that count in their group's statistics: those of column `valid` that are `kept`.
 fn valid<'a>(column: Option<&'a [u8]>, kept: Option<&'a [u8]>) -> Option<Cow<'a, [u8]>> {
     match (column, kept) {
         (Some(valid), Some(kept)) => {

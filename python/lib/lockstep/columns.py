@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import sys
 from functools import cache
-from numbers import Integral
 from typing import Any, NamedTuple
 
 from ._error import LockstepError
@@ -274,7 +273,7 @@ class Batch:
         given = {name: value for name, value in columns.items() if value is not None}
         if group_size is not None and "cu_groups" in given:
             raise error("group_size", " is given beside cu_groups: expected one of the two")
-        if group_size is not None and (not isinstance(group_size, Integral) or group_size < 1):
+        if group_size is not None and (not hasattr(group_size, "__index__") or group_size < 1):
             raise error("group_size", f" is {group_size!r}: expected a positive integer")
         key = _key(given, group_size)
         layout = _LAYOUTS.get(key)

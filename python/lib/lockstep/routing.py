@@ -68,6 +68,12 @@ def _place(values: Any, type_: str) -> tuple[Any, tuple[int, int]]:
     return array, (array.__array_interface__["data"][0], array.size)
 
 
+def _check_routers(name: str, array: Any, of: RoutingTrace, width: int) -> None:
+    """Refuses any shape but `[tokens, layers, width]`, of one layer also `[tokens, width]`."""
+    layers = () if of.layers == 1 and array.ndim == 2 else (of.layers,)
+    check_shape(name, array, of.tokens, *layers, width)
+
+
 def trace(ids: Any, experts: int) -> RoutingTrace:
     """Makes a trace of a rollout engine's `ids`, integers `[tokens, layers, top_k]` of NumPy or torch.
 
@@ -256,9 +262,9 @@ def gate_kl(a: RoutingTrace, a_weights: Any, b: RoutingTrace, b_weights: Any) ->
     It covers the routers that ran the same experts. The result has `mean`, `routers`, `left_out` and
     `layer_means`. It is computed on the host: weights on a GPU are copied there.
     """
-    for name, weights, of in (("a_weights", a_weights, a), ("b_weights", b_weights, b)):
-        check_shape(name, weights, of.tokens, of.layers, of.top_k)
     kept = [_place(weights, "f4") for weights in (a_weights, b_weights)]
+    _check_routers("a_weights", kept[0][0], a, a.top_k)
+    _check_routers("b_weights", kept[1][0], b, b.top_k)
     return a.gate_kl(kept[0][1], b, kept[1][1])
 
 
@@ -268,6 +274,6 @@ def replay_kl(recorded: RoutingTrace, scores: Any, router: Router, bias: Any = N
     The measure is ln of the mass of the live choice over that of the record. It is computed on the host:
     scores on a GPU are copied there.
     """
-    check_shape("scores", scores, recorded.tokens, recorded.layers, recorded.experts)
     kept, of_bias = _place(scores, "f4"), None if bias is None else _place(bias, "f4")
+    _check_routers("scores", kept[0], recorded, recorded.experts)
     return recorded.replay_kl(native_router(recorded.experts, router), kept[1], None if of_bias is None else of_bias[1])

@@ -16,6 +16,17 @@ pub enum NanRollout {
     One,
 }
 
+/// The sequences that count in the statistics of their group.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum GroupStatistics {
+    /// All of them, whatever the correction rejects, as in every framework.
+    #[default]
+    All,
+    /// Those of which a token is left.
+    Kept,
+}
+
 /// A rejection criterion.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -54,6 +65,9 @@ pub struct CorrectionChoice {
     pub normalize: bool,
     /// Which tokens count in the loss's denominators.
     pub denominator: Denominator,
+    /// The sequences that count in the mean and deviation of their group.
+    #[serde(skip_serializing_if = "all_count")]
+    pub group_statistics: GroupStatistics,
     /// The meaning of a NaN in `logp_rollout`: here, in gates and in the off-policy sequence mask.
     pub nan_rollout: NanRollout,
     /// Bound of the mean squared log-ratio over the batch: tokens with the largest values are rejected until
@@ -76,9 +90,14 @@ impl Default for CorrectionChoice {
             bound: None,
             normalize: false,
             denominator: Denominator::After,
+            group_statistics: GroupStatistics::All,
             nan_rollout: NanRollout::Error,
             m2_threshold: None,
             reject: Vec::new(),
         }
     }
+}
+
+fn all_count(statistics: &GroupStatistics) -> bool {
+    *statistics == GroupStatistics::All
 }

@@ -23,7 +23,7 @@ pub use advantage::{
     AdvantageChoice, AdvantageEstimator, NanReward, RobustChoice, SingletonChoice, WhitenChoice,
 };
 pub use aggregation::{Aggregation, AggregationMode, CountedSequences, EmptySequence, Horizon, LengthGuard};
-pub use correction::{CorrectionChoice, NanRollout, RejectChoice};
+pub use correction::{CorrectionChoice, GroupStatistics, NanRollout, RejectChoice};
 pub use gate::{GateChoice, GmpoBounds};
 pub use kl::{KlChoice, KlEstimator, KlPlace, KlRatio, KlWeighting};
 pub use mask::{Against, MaskChoice, QuantileRule};

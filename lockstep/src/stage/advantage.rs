@@ -1,5 +1,6 @@
 //! Runs a recipe's advantage estimator with the ops.
 
+use super::naming::{Naming, TOKEN_REWARDS};
 use super::reward::needed;
 use crate::ops::advantage::{Advantages, GroupParams, group_advantage_into};
 use crate::ops::tree::{Outcomes, TempoParams, tempo};
@@ -56,7 +57,8 @@ impl Recipe {
         let weights = input.columns.baseline_weights.filter(|_| self.advantage.robust.is_none());
         let params = GroupParams { given, weights, ..self.advantage.group_params() };
         credit.groups.advantage = std::mem::take(&mut credit.advantage);
-        group_advantage_into(device, of_tokens, &shaped, input.valid, &params, &mut credit.groups)?;
+        group_advantage_into(device, of_tokens, &shaped, input.valid, &params, &mut credit.groups)
+            .naming(&[("given", "baseline"), ("weights", "baseline_weights")])?;
         let mut advantage = std::mem::take(&mut credit.groups.advantage);
         if self.advantage.over_nonzero == Some(true) {
             for group in 0..batch.groups() {
@@ -125,7 +127,8 @@ impl Recipe {
         let stop_at_mask = stop_at_mask.unwrap_or(false);
         let params = TempoParams { norm_by_std, ddof, eps, singleton, pad: pad_id, stop_at_mask };
         let tokens = needed(input.columns.tokens, "tokens")?;
-        let out = tempo(device, batch, tokens.into(), &outcomes, &params)?;
+        let out = tempo(device, batch, tokens.into(), &outcomes, &params)
+            .naming(&[("weights", "outcome_weights")])?;
         let groups = Advantages { advantage: Vec::new(), ..out.group };
         Ok(Credit { groups, ..Credit::per_token(out.advantage) })
     }
@@ -138,7 +141,7 @@ impl Recipe {
         token_rewards: &[f32],
     ) -> Result<Credit, Error> {
         let gamma = self.advantage.gamma.unwrap_or(1.0);
-        let returns = ops::discounted_return(device, batch, token_rewards, gamma)?;
+        let returns = ops::discounted_return(device, batch, token_rewards, gamma).naming(&[TOKEN_REWARDS])?;
         let advantage = self.whitened(device, batch, (&returns).into())?;
         Ok(Credit { returns, ..Credit::per_token(advantage) })
     }
@@ -153,7 +156,7 @@ impl Recipe {
         greedy: &[f32],
     ) -> Result<Credit, Error> {
         locate::each_finite("baseline", greedy)?;
-        let returns = ops::discounted_return(device, batch, token_rewards, 1.0)?;
+        let returns = ops::discounted_return(device, batch, token_rewards, 1.0).naming(&[TOKEN_REWARDS])?;
         let limit = self.advantage.limit.map_or(f32::INFINITY, |limit| limit as f32);
         let mut advantage = vec![0.0; returns.len()];
         for (group, greedy) in greedy.iter().enumerate() {

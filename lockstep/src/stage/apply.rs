@@ -1,5 +1,6 @@
 //! Runs a recipe's policy loss with the ops.
 
+use super::naming::Naming;
 use super::shared_ratio::{by_segment, pass_on};
 use crate::ops::kl;
 use crate::ops::kl_importance::ThreePolicies;
@@ -123,7 +124,8 @@ impl Recipe {
             gmpo => self.gmpo(device, batch, (input, kept), counts, out),
             |gate| self.run(device, batch, input, counts, gate, out)
         )
-        .map_err(|error| self.explained(error));
+        .map_err(|error| self.explained(error))
+        .naming(&[("logp_second", composed.second())]);
         composed.spare(out.spare());
         done
     }

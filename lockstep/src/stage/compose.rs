@@ -1,5 +1,6 @@
 //! Policy losses of several launches: changes to the inputs of the fused op.
 
+use super::naming::Naming;
 use super::reward::needed;
 use super::top_entropy::finite_entropy;
 use crate::ops::aggregate::sequence_means_into;
@@ -24,8 +25,8 @@ pub(super) struct Composed<'c> {
     logp_ref: Option<Vec<f32>>,
     /// Whether `logp_old` is the reference.
     old_is_ref: bool,
-    /// The gate's second input besides `logp_old`.
-    logp_second: Option<Cow<'c, [f32]>>,
+    /// The gate's second input besides `logp_old`, with its column.
+    logp_second: Option<(&'static str, Cow<'c, [f32]>)>,
 }
 
 impl<'c> Composed<'c> {
@@ -42,9 +43,14 @@ impl<'c> Composed<'c> {
             } else {
                 input.logp_ref
             }),
-            logp_second: self.logp_second.as_deref(),
+            logp_second: self.logp_second.as_ref().map(|(_, values)| &values[..]),
             ..*input
         }
+    }
+
+    /// The column of the gate's second input.
+    pub(super) fn second(&self) -> &'static str {
+        self.logp_second.as_ref().map_or("logp_second", |(column, _)| column)
     }
 
     /// Returns the buffers to `spare`.
@@ -58,7 +64,7 @@ impl<'c> Composed<'c> {
         &mut self,
         (device, batch): (&Device, &Batch<'_>),
         input: &PolicyInput<'_>,
-        behave: &[f32],
+        (column, behave): (&'static str, Cow<'_, [f32]>),
         rule: SequenceRule,
         spare: &mut Spare,
     ) -> Result<(), Error> {
@@ -68,7 +74,8 @@ impl<'c> Composed<'c> {
         };
         let weights = self.weights.as_deref().or(input.weights);
         let mut new = spare.take();
-        sequence_weight_into(device, batch, [input.logp, behave], advantage, weights, &rule, &mut new)?;
+        sequence_weight_into(device, batch, [input.logp, &behave], advantage, weights, &rule, &mut new)
+            .naming(&[("logp_behave", column)])?;
         spare.give(self.weights.replace(new));
         Ok(())
     }
@@ -89,9 +96,10 @@ impl Recipe {
         let advantage = means.as_deref().map_or(own.advantage, Advantage::PerSequence);
         let input = &PolicyInput { advantage, ..own };
         let against = |which| match which {
-            Against::Old => needed(rollouts.logp_old, "logp_old").map(Cow::Borrowed),
+            Against::Old => needed(rollouts.logp_old, "logp_old").map(|logp| ("logp_old", logp.into())),
             Against::Rollout => {
-                needed(rollouts.logp_rollout, "logp_rollout").map(|logp| self.sampler(logp, own.logp))
+                let column = "logp_rollout";
+                needed(rollouts.logp_rollout, column).map(|logp| (column, self.sampler(logp, own.logp)))
             }
         };
         match self.gate {
@@ -99,19 +107,21 @@ impl Recipe {
                 let least = |lambda: f32| lambda_floor.map_or(lambda, |floor| lambda.max(floor));
                 let (lambda_pos, lambda_neg) = (least(lambda_pos), least(lambda_neg));
                 let rule = SequenceRule::Vespo { k_pos, lambda_pos, k_neg, lambda_neg };
-                composed.apply_rule(on, input, &against(which)?, rule, spare)?;
+                composed.apply_rule(on, input, against(which)?, rule, spare)?;
             }
             GateChoice::Topr {} => {
-                composed.apply_rule(on, input, &against(Against::Rollout)?, SequenceRule::Topr, spare)?;
+                composed.apply_rule(on, input, against(Against::Rollout)?, SequenceRule::Topr, spare)?;
             }
             GateChoice::TrustRegion { divergence: Divergence::Given, .. } => {
-                composed.logp_second = Some(needed(rollouts.divergence, "divergence")?.into());
+                composed.logp_second =
+                    Some(("divergence", needed(rollouts.divergence, "divergence")?.into()));
             }
             GateChoice::Minirl { .. } | GateChoice::TrustRegion { .. } => {
                 composed.logp_second = Some(against(Against::Rollout)?)
             }
             GateChoice::Remix { .. } => {
-                composed.logp_second = Some(needed(rollouts.logp_latest, "logp_latest")?.into());
+                composed.logp_second =
+                    Some(("logp_latest", needed(rollouts.logp_latest, "logp_latest")?.into()));
             }
             GateChoice::Dro { .. } => composed.old_is_ref = true,
             GateChoice::KlCov { kl_cov_ratio, .. } => {
@@ -155,7 +165,7 @@ impl Recipe {
         }
         if let Some(delta) = self.mask.opsm_delta {
             let rule = SequenceRule::OffPolicyMask { delta };
-            composed.apply_rule(on, input, &against(self.mask.opsm_against)?, rule, spare)?;
+            composed.apply_rule(on, input, against(self.mask.opsm_against)?, rule, spare)?;
         }
         match kept {
             // GMPO excludes the other tokens altogether.

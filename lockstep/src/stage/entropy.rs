@@ -1,5 +1,6 @@
 //! The entropy stage of a recipe. It aggregates the entropies; its coefficients are for `logits_gradient`.
 
+use super::naming::Naming;
 use super::reward::needed;
 use crate::loss::EntropyTerm;
 use crate::ops::aggregate::{aggregate, fold_rows};
@@ -33,7 +34,7 @@ impl Recipe {
             CountsOf::Call => batch.counts(device)?,
         };
         let weight = choice.aggregation.unwrap_or(self.aggregation).weight_in(batch, counts);
-        let aggregated = aggregate(device, batch, entropy, &weight)?;
+        let aggregated = aggregate(device, batch, entropy, &weight).naming(&[("values", "entropy")])?;
         let mut coef = vec![0.0; batch.tokens()];
         for (sequence, length) in aggregated.row_tokens.iter().enumerate() {
             let own = -(f64::from(choice.coef) * weight.of(u64::from(*length))) as f32;

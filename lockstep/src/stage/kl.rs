@@ -1,5 +1,6 @@
 //! The KL stage of a recipe: the term of the loss, ReMix's convex pair, and the penalty in the rewards.
 
+use super::naming::{Naming, TOKEN_REWARDS};
 use super::reward::needed;
 use crate::ops::kl;
 use crate::ops::kl_importance::kl_in_reward;
@@ -37,9 +38,11 @@ impl Recipe {
         let previous = needed(rollouts.logp_previous, "logp_previous")?;
         let weight = self.aggregation.weight_in(batch, counts);
         let lambda = kl_convex_lambda(step);
-        for (reference, share) in [(base, lambda), (previous, 1.0 - lambda)] {
+        let terms = [("logp_ref", base, lambda), ("logp_previous", previous, 1.0 - lambda)];
+        for (column, reference, share) in terms {
             let coef = (f64::from(choice.coef) * share) as f32;
-            add_kl(device, batch, [logp, reference], (choice.kl(), coef), weight, out)?;
+            add_kl(device, batch, [logp, reference], (choice.kl(), coef), weight, out)
+                .naming(&[("logp_ref", column)])?;
         }
         Ok(())
     }
@@ -55,7 +58,9 @@ impl Recipe {
             return Ok(None);
         };
         let (old, reference) = policies(rollouts)?;
-        kl_in_reward(device, batch, rewards, old, reference, &choice.kl(), choice.coef).map(Some)
+        kl_in_reward(device, batch, rewards, old, reference, &choice.kl(), choice.coef)
+            .naming(&[TOKEN_REWARDS, ("logp", "logp_old")])
+            .map(Some)
     }
 
     /// Sequence rewards minus the sum of that penalty over the live tokens.
@@ -69,7 +74,7 @@ impl Recipe {
             return Ok(None);
         };
         let (old, reference) = policies(rollouts)?;
-        let sums = kl(device, batch, old, reference, &choice.kl())?.row_sum;
+        let sums = kl(device, batch, old, reference, &choice.kl()).naming(&[("logp", "logp_old")])?.row_sum;
         let less = |(r, k): (&f32, f64)| (f64::from(*r) - f64::from(choice.coef) * k) as f32;
         Ok(Some(rewards.iter().zip(sums).map(less).collect()))
     }

@@ -7,6 +7,7 @@ mod compose;
 mod correction;
 mod entropy;
 mod kl;
+mod naming;
 mod over_time;
 mod reward;
 mod robust;

@@ -1,5 +1,6 @@
 //! Runs a recipe's estimator over time with the ops.
 
+use super::naming::{Naming, TOKEN_REWARDS};
 use super::reward::needed;
 use crate::columns::{Column, Columns};
 use crate::ops::filter::filter_groups;
@@ -44,7 +45,8 @@ impl Recipe {
                     length_alpha.map_or(Lambda::Fixed(lambda), |alpha| Lambda::LengthAdaptive { alpha });
                 let params = GaeParams { gamma, lambda, lambda_critic: lambda_critic.map(Lambda::Fixed) };
                 let mut out = GaeOutput::default();
-                ops::gae(device, batch, &input, &params, &mut out)?;
+                ops::gae(device, batch, &input, &params, &mut out)
+                    .naming(&[TOKEN_REWARDS, ("values", "values_old")])?;
                 (out.advantage, out.returns)
             }
             TimeChoice::Vtrace { gamma, lambda, rho_bar, rho_pg, c_bar } => {
@@ -58,7 +60,11 @@ impl Recipe {
                     ends: ends(rollouts)?,
                 };
                 let params = VTraceParams { gamma, lambda, rho_bar, rho_pg, c_bar };
-                let out = ops::vtrace(device, batch, &input, &params)?;
+                let out = ops::vtrace(device, batch, &input, &params).naming(&[
+                    TOKEN_REWARDS,
+                    ("logp", "logp_old"),
+                    ("values", "values_old"),
+                ])?;
                 (out.advantage, out.vs)
             }
             TimeChoice::Mars { gamma, set } => {
@@ -68,7 +74,8 @@ impl Recipe {
                     roles: needed(rollouts.turn_roles, "turn_roles")?,
                 };
                 let norm = RoleNorm { set, by_std: self.advantage.norm_by_std, eps: self.advantage.eps };
-                let returns = ops::turn_return(device, batch, &turns, gamma)?;
+                let returns = ops::turn_return(device, batch, &turns, gamma)
+                    .naming(&[(TOKEN_REWARDS.0, "turn_rewards")])?;
                 let advantage = ops::normalize_roles(device, &returns, turns.roles, &norm)?;
                 let tokens = |values: &[f32]| spread(batch, turns.cu_turns, values);
                 (tokens(&advantage)?, tokens(&returns)?)
@@ -83,27 +90,31 @@ impl Recipe {
                 let params =
                     StepParams { gamma, include_first_mismatch, norm_by_std, eps, omega: omega as f32 };
                 let episodes = needed(rollouts.rewards, "rewards")?;
-                let out = ops::step_advantages(device, batch, &steps, episodes, &params)?;
+                let out = ops::step_advantages(device, batch, &steps, episodes, &params)
+                    .naming(&[("step rewards", "step_rewards")])?;
                 let offsets = needed(rollouts.cu_step_tokens, "cu_step_tokens")?;
-                let tokens = |values: &[f32]| spread(batch, offsets, values);
+                let names = [("offsets", "cu_step_tokens")];
+                let tokens = |values: &[f32]| spread(batch, offsets, values).naming(&names);
                 (tokens(&out.advantage)?, tokens(&out.returns)?)
             }
             TimeChoice::OptimalTokenBaseline { gamma, lone_tail_is_raw } => {
-                let returns = ops::discounted_return(device, batch, rewards()?, gamma)?;
+                let returns =
+                    ops::discounted_return(device, batch, rewards()?, gamma).naming(&[TOKEN_REWARDS])?;
                 let params = TokenBaselineParams { eps: TOKEN_BASELINE_EPS, lone_tail_is_raw };
                 let p: Vec<f32>;
-                let score = match rollouts.score_norm {
-                    Some(norms) => Score::Norm(norms),
+                let (score, name) = match rollouts.score_norm {
+                    Some(norms) => (Score::Norm(norms), ("score norms", "score_norm")),
                     None => {
                         let sum_squares = needed(rollouts.sum_p_squared, "sum_p_squared")?;
                         let logp = needed(rollouts.logp_old, "logp_old")?;
                         let holds = |i, x: f32| !batch.loss_mask().at(i) || Domain::LogProbability.holds(x);
                         locate::each("logp_old", logp, Domain::LogProbability.expected(), holds)?;
                         p = logp.iter().map(|x| num::exp::<Soft>(*x)).collect();
-                        Score::Probabilities { p: &p, sum_squares }
+                        (Score::Probabilities { p: &p, sum_squares }, ("sum_squares", "sum_p_squared"))
                     }
                 };
-                (ops::optimal_token_baseline(device, batch, &returns, score, ratio, &params)?, returns)
+                let advantage = ops::optimal_token_baseline(device, batch, &returns, score, ratio, &params);
+                (advantage.naming(&[name])?, returns)
             }
             TimeChoice::SignedReturn { gamma, correct, wrong, offset, stop_at_mask } => {
                 let rewards = needed(rollouts.rewards, "rewards")?;

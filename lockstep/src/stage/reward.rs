@@ -1,10 +1,12 @@
 //! Runs a recipe's reward stage with the ops.
 
 use super::advantage::Rewards;
+use super::naming::Naming;
 use crate::ops::filter::filter_groups;
 use crate::ops::reward::{
     Bands, ShapeParams, VarianceParams, novelty_bands, shape_rewards, variance_increase,
 };
+use crate::ops::roles::ROLES;
 use crate::ops::sharpen::{EntropyOf, SharpenParams, entropy_bonus, sequence_logp, sharpen};
 use crate::ops::turns::spread;
 use crate::ops::{combine, filtration, gdpo, pass_at_k, role_baseline, sample_weights};
@@ -139,7 +141,8 @@ impl Recipe {
             (Some(ComponentsChoice::Sum), _) => {
                 let components = needed(rollouts.reward_components, "reward_components")?;
                 let weights = needed(rollouts.reward_weights, "reward_weights")?;
-                combine(device, batch, components, weights)?
+                combine(device, batch, components, weights)
+                    .naming(&[("components", "reward_components"), ("weights", "reward_weights")])?
             }
         };
         if let Some([low, high]) = self.reward.clip {
@@ -249,7 +252,8 @@ impl Recipe {
                 let weights = needed(columns.reward_weights, "reward_weights")?;
                 let params = choice.whitening().unwrap_or(crate::ops::whiten::WhitenParams::VERL);
                 let counted = without_invalid(components, input.valid);
-                out.advantage = gdpo(device, batch, &counted, weights, &choice.group_params(), &params)?;
+                out.advantage = gdpo(device, batch, &counted, weights, &choice.group_params(), &params)
+                    .naming(&[("rewards", "reward_components"), ("weights", "reward_weights")])?;
             }
             AdvantageEstimator::RoleBaseline => {
                 let roles = needed(columns.roles, "roles")?;
@@ -257,7 +261,9 @@ impl Recipe {
                 let state = match columns.role_values {
                     Some(state) => state,
                     None => {
-                        start = vec![0.0; roles.iter().max().map_or(0, |last| *last as usize + 1)];
+                        // The op refuses larger roles.
+                        let last = roles.iter().filter(|role| **role < ROLES).max();
+                        start = vec![0.0; last.map_or(0, |last| *last as usize + 1)];
                         &start
                     }
                 };
@@ -267,7 +273,8 @@ impl Recipe {
                 );
                 let counted = without_invalid(input.rewards, input.valid);
                 (out.advantage, out.state.role_values) =
-                    role_baseline(device, &counted, roles, state, decay, order)?;
+                    role_baseline(device, &counted, roles, state, decay, order)
+                        .naming(&[("state", "role_values")])?;
             }
             _ => return Ok(false),
         }
@@ -294,7 +301,8 @@ impl Recipe {
             let logp = needed(columns.logp_old, "logp_old")?;
             let threshold = self.reward.threshold;
             let params = SharpenParams { sharpening, threshold, logp, logp_ref, per_token };
-            out.advantage = sharpen(device, batch, &out.advantage, input.rewards, input.valid, &params)?;
+            out.advantage = sharpen(device, batch, &out.advantage, input.rewards, input.valid, &params)
+                .naming(&[("logp", "logp_old")])?;
         }
         if let Some(choice) = self.reward.filtration {
             let counted = without_invalid(shaped, input.valid);
@@ -337,7 +345,8 @@ impl Recipe {
                 EntropyKind::Distribution => EntropyOf::Distribution(needed(columns.entropy, "entropy")?),
             };
             let advantage = Advantage::PerSequence(&out.advantage);
-            out.advantage = entropy_bonus(device, batch, advantage, entropy, alpha, kappa)?;
+            out.advantage = entropy_bonus(device, batch, advantage, entropy, alpha, kappa)
+                .naming(&[("logp", "logp_old")])?;
             out.per_token = true;
         }
         Ok(())

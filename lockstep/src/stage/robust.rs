@@ -1,6 +1,7 @@
 //! Runs `advantage.robust`: VCPO's alternatives to its weighted mean.
 
 use super::advantage::Rewards;
+use super::naming::Naming;
 use super::reward::needed;
 use crate::ops::advantage::lone;
 use crate::recipe::{Recipe, RobustChoice, SingletonChoice};
@@ -27,7 +28,8 @@ impl Recipe {
             batch.check_sequences("valid", valid.len())?;
             counted.iter_mut().zip(valid).filter(|(_, v)| **v == 0).for_each(|(r, _)| *r = f32::NAN);
         }
-        let mut baselines = ops::robust_baselines(batch, &counted, weights, rule)?;
+        let mut baselines = ops::robust_baselines(batch, &counted, weights, rule)
+            .naming(&[("weights", "baseline_weights")])?;
         baselines.iter_mut().filter(|b| b.is_nan()).for_each(|b| *b = 0.0);
         for (group, baseline) in baselines.iter_mut().enumerate() {
             let span = batch.cu_groups().span(group);

@@ -23,7 +23,8 @@ pub mod policy_loss;
 pub mod proximal;
 pub mod ratio;
 pub mod reward;
-mod roles;
+#[doc(hidden)]
+pub mod roles;
 pub mod routing;
 pub mod scan;
 pub mod select;

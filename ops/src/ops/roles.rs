@@ -4,6 +4,9 @@ use crate::Error;
 use lockstep_core::ragged::Offsets;
 use lockstep_core::require;
 
+/// Roles are below this, because memory is allocated for every number up to the largest.
+pub const ROLES: u32 = 1 << 16;
+
 /// A stable sort by role.
 pub(super) struct Roles {
     /// Offsets of roles in `order`, `[P+1]`.
@@ -14,8 +17,10 @@ pub(super) struct Roles {
 
 impl Roles {
     pub(super) fn new(roles: &[u32], known: usize) -> Result<Self, Error> {
-        if let Some(index) = roles.iter().position(|role| *role as usize >= known) {
-            return Err(require::value("roles", Some(index), "a role that has a state", roles[index]).into());
+        if let Some(index) = roles.iter().position(|role| *role >= ROLES || *role as usize >= known) {
+            let expected =
+                if roles[index] >= ROLES { "a role below 65536" } else { "a role that has a state" };
+            return Err(require::value("roles", Some(index), expected, roles[index]).into());
         }
         let mut order: Vec<u32> = (0..roles.len() as u32).collect();
         order.sort_by_key(|i| roles[*i as usize]);

@@ -118,8 +118,8 @@ pub fn sharpen(
 ///
 /// Returns the advantages `[S]` and the new state `[P]`.
 ///
-/// Errors: lengths that disagree; a role without a state, an infinite reward, or a state that is not finite
-/// (index); a decay outside 0..=1.
+/// Errors: lengths that disagree; a role without a state or of 2¹⁶ or more, an infinite reward, or a state
+/// that is not finite (index); a decay outside 0..=1.
 ///
 /// ```
 /// use lockstep_ops::core::advantage::Order;

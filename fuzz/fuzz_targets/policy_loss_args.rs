@@ -64,12 +64,10 @@ fn recipe(draw: &mut Draw<'_>) -> Recipe {
         AggregationMode::SeqMeanTokenSumNorm,
     ]);
     let with_horizon = (mode == AggregationMode::SeqMeanTokenSumNorm) ^ (draw.byte() == 0xff);
+    let guard = draw.one_of(&[GuardChoice::Clamp, GuardChoice::None, GuardChoice::StraightThrough]);
+    let bound = draw.optional(Like::Parameter).filter(|_| guard != GuardChoice::None);
     Recipe {
-        ratio: RatioChoice {
-            guard: draw.one_of(&[GuardChoice::Clamp, GuardChoice::None, GuardChoice::StraightThrough]),
-            guard_bound: draw.optional(Like::Parameter).unwrap_or(20.0),
-            ..RatioChoice::default()
-        },
+        ratio: RatioChoice { guard, guard_bound: bound.unwrap_or(20.0), ..RatioChoice::default() },
         gate: if draw.flag() {
             GateChoice::Sapo { tau_pos: draw.float(Like::Parameter), tau_neg: draw.float(Like::Parameter) }
         } else {

@@ -191,6 +191,26 @@ fn a_product_obeys_its_guard() {
     assert_eq!(clamp.coef[5], through.coef[5]);
 }
 
+#[test]
+fn a_bound_without_a_guard_is_refused() {
+    let error = refusal("ratio = { guard = \"none\", guard_bound = 5.0 }\n");
+    assert!(error.contains("ratio.guard_bound is used by ratio.guard clamp and straight_through"), "{error}");
+    // The default, which `to_toml` writes, says nothing.
+    recipe("ratio = { guard = \"none\", guard_bound = 20.0 }\n");
+}
+
+#[test]
+fn the_sample_size_of_weights_that_are_all_0_is_0() {
+    let recipe = recipe(
+        "advantage.singleton = \"zero\"\n\
+         correction = { level = \"token\", rule = \"mask\", low = 0.5, high = 2.0 }\n",
+    );
+    let (sampled, rewards) = ([-9.0; 10], [1.0, 0.0, 0.0, 1.0]);
+    let rollouts = Rollouts { rewards: Some(&rewards), logp_rollout: Some(&sampled), ..rollouts() };
+    let stats = recipe.advantages(&Device::cpu(), &rollouts).unwrap().correction.unwrap().stats;
+    assert_eq!((stats.max, stats.mean, stats.ess), (0.0, 0.0, 0.0));
+}
+
 /// L = Σ W·s·k·0.1, without a policy term, because the advantages are 0.
 fn kl_alone(toml: &str) -> Loss {
     loss_of(toml, &rollouts(), &Credit::per_sequence(vec![0.0; 4]))

@@ -47,7 +47,7 @@ fn gates() -> Vec<GateChoice> {
 
 fn guards() -> [(Guard, GuardChoice, f32); 3] {
     [
-        (Guard::None, GuardChoice::None, 1.0),
+        (Guard::None, GuardChoice::None, 20.0),
         (Guard::Clamp(0.25), GuardChoice::Clamp, 0.25),
         (Guard::StraightThrough(0.25), GuardChoice::StraightThrough, 0.25),
     ]

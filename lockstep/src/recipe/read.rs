@@ -1,6 +1,6 @@
 //! Reads recipes from TOML and checks them.
 
-use super::{RatioAdvantage, RatioLevel, Recipe, extend};
+use super::{GuardChoice, RatioAdvantage, RatioChoice, RatioLevel, Recipe, extend};
 use crate::Error;
 use serde::Serialize;
 use toml::Table;
@@ -49,6 +49,10 @@ impl Recipe {
         ensure!(
             bound > 0.0 && bound.is_finite(),
             "ratio.guard_bound is {bound}: expected a positive finite number"
+        );
+        ensure!(
+            self.ratio.guard != GuardChoice::None || bound == RatioChoice::default().guard_bound,
+            "ratio.guard_bound is used by ratio.guard clamp and straight_through only"
         );
         let of_sequences = self.ratio.level == RatioLevel::Sequence;
         if let Some(max) = self.ratio.log_max {

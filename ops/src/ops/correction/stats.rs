@@ -22,7 +22,8 @@ pub struct WeightStats {
     pub min: f64,
     /// Largest weight; at sequence level, the largest ρ.
     pub max: f64,
-    /// Effective sample size as a fraction of the tokens: 1 / mean((w / (mean w + 1e-8))²).
+    /// Effective sample size as a fraction of the tokens: 1 / mean((w / (mean w + 1e-8))²); 0 if every weight
+    /// is 0.
     pub ess: f64,
     /// Fraction with ρ above the band: of sequences if the weights are per sequence, otherwise of tokens.
     pub above_fraction: f64,
@@ -84,7 +85,7 @@ impl WeightStats {
             std: if tokens > 1.0 { variance.max(0.0).sqrt() } else { 0.0 },
             min: -extreme(last),
             max: extreme(first),
-            ess: (mean + EPS) * (mean + EPS) / second,
+            ess: if second > 0.0 { (mean + EPS) * (mean + EPS) / second } else { 0.0 },
             outside_fraction: match params.rule {
                 Rule::Plain => 0.0,
                 _ if params.low.is_none() => totals[sum::ABOVE] / tokens,

@@ -182,6 +182,23 @@ fn a_new_run_cuts_nothing() {
 }
 
 #[test]
+fn a_metric_that_is_no_number_takes_no_report_away() {
+    let root = tempfile::tempdir().unwrap();
+    let at = root.path();
+    fine(at, &format!("train {TINY} --steps 2 --warm-steps 1 --out run"));
+    // What is written for an infinite ratio.
+    let path = at.join("run/metrics.jsonl");
+    let text = fs::read_to_string(&path).unwrap();
+    let (before, after) = text.split_once("\"ratio_max\":").unwrap();
+    let rest = after.split_once(',').unwrap().1;
+    fs::write(&path, format!("{before}\"ratio_max\":null,{rest}")).unwrap();
+    fs::remove_file(at.join("run/report.html")).unwrap();
+    fine(at, "train --resume run");
+    let page = fs::read_to_string(at.join("run/report.html")).unwrap();
+    assert!(page.ends_with("</html>\n") && !page.contains("NaN"));
+}
+
+#[test]
 fn a_live_report_refreshes_itself_until_the_run_ends() {
     let root = tempfile::tempdir().unwrap();
     let at = root.path();

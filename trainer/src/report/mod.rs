@@ -123,7 +123,12 @@ pub fn html(config: &Config, records: &[Record], seconds: &[f64], running: bool)
 fn plots(game: bool, warm: &[&WarmRecord], rl: &[&RlRecord]) -> Result<Vec<String>> {
     let of = |f: fn(&RlRecord) -> f64| rl.iter().map(|r| (r.step as f64, f(r))).collect::<Vec<_>>();
     let line = |name, color, f| Series::Line { name, color, points: of(f), dots: false };
-    let band = |name, color, low, high| Series::Band { name, color, low: of(low), high: of(high) };
+    let band = |name, color, low: Field, high: Field| {
+        // Only where both of its edges are numbers.
+        let both = of(low).into_iter().zip(of(high)).filter(|(a, b)| a.1.is_finite() && b.1.is_finite());
+        let (low, high) = both.unzip();
+        Series::Band { name, color, low, high }
+    };
     let start = warm.iter().rev().find_map(|r| r.measured()).map(|p| (0.0, p));
     let points = rl.iter().filter_map(|r| r.measured().map(|p| (r.step as f64, p)));
     let measured = Series::Line {
@@ -266,14 +271,17 @@ fn engine_plots(rl: &[&RlRecord]) -> Result<Vec<String>> {
 
 const INKED: plotters::style::RGBColor = plotters::style::RGBColor(55, 60, 70);
 
+/// The mean of the values that are finite, if any is.
+fn mean(values: impl Iterator<Item = f64>) -> Option<f64> {
+    let values: Vec<f64> = values.filter(|value| value.is_finite()).collect();
+    (!values.is_empty()).then(|| values.iter().sum::<f64>() / values.len() as f64)
+}
+
 /// Compares the first and the last tenth of the RL phase.
 fn comparison(page: &mut String, [measure, before, after]: [String; 3], rl: &[&RlRecord]) -> Result<()> {
     let part = rl.len().div_ceil(10).max(1);
     let first: Vec<_> = rl.iter().take(part).collect();
     let last: Vec<_> = rl.iter().rev().take(part).collect();
-    let mean = |part: &[&&RlRecord], f: fn(&RlRecord) -> f64| {
-        part.iter().map(|r| f(r)).sum::<f64>() / part.len().max(1) as f64
-    };
     write!(
         page,
         "<h2>Before and after</h2><table><tr><th></th><th>first {part} RL step(s)</th><th>last \
@@ -295,13 +303,12 @@ fn comparison(page: &mut String, [measure, before, after]: [String; 3], rl: &[&R
         ("length of the gradient", |r| r.grad_norm),
     ];
     for (name, f) in lines {
-        let show = |x: f64| if x != 0.0 && x.abs() < 1e-3 { format!("{x:.2e}") } else { format!("{x:.4}") };
-        write!(
-            page,
-            "<tr><td>{name}</td><td>{}</td><td>{}</td></tr>",
-            show(mean(&first, f)),
-            show(mean(&last, f))
-        )?;
+        let show = |part: &[&&RlRecord]| match mean(part.iter().map(|r| f(r))) {
+            Some(x) if x != 0.0 && x.abs() < 1e-3 => format!("{x:.2e}"),
+            Some(x) => format!("{x:.4}"),
+            None => "–".to_owned(),
+        };
+        write!(page, "<tr><td>{name}</td><td>{}</td><td>{}</td></tr>", show(&first), show(&last))?;
     }
     page.push_str("</table>\n");
     Ok(())
@@ -318,4 +325,42 @@ fn configuration(page: &mut String, config: &Config) -> Result<()> {
 
 fn escape(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::routing::Mismatches;
+    use crate::task::Task;
+
+    #[test]
+    fn what_is_no_number_is_left_out() {
+        let config = Config::new("addition:1", &Task::named("addition:1").unwrap(), "grpo").unwrap();
+        let step = |step, x: f64| {
+            let routing = Mismatches { differ_layers: vec![x], gate_kl: x, ..Mismatches::default() };
+            let (ratio_max, drift_k1, grad_norm) = (x, x, f64::NAN);
+            let rl = RlRecord {
+                step,
+                ratio_max,
+                drift_k1,
+                grad_norm,
+                routing: Some(routing),
+                ..RlRecord::default()
+            };
+            Record::Rl(Box::new(rl))
+        };
+        let warm = Record::Warm(WarmRecord { loss: f64::NAN, ..WarmRecord::default() });
+        // 40 steps: the last tenth has four.
+        let rl = (1..=40).map(|i| step(i, if i % 2 == 0 { f64::NAN } else { 0.375 }));
+        let records: Vec<Record> = std::iter::once(warm).chain(rl).collect();
+        let page = html(&config, &records, &[], false).unwrap();
+        assert!(!page.contains("NaN") && !page.contains(">inf"), "{page}");
+        for row in [
+            "<td>KL from the warm start, k1</td><td>0.3750</td><td>0.3750</td>",
+            "<td>length of the gradient</td><td>–</td><td>–</td>",
+            "<td>0</td><td>0.3750</td>",
+        ] {
+            assert!(page.contains(row), "{row}");
+        }
+    }
 }

@@ -4,6 +4,7 @@ use std::fmt::Write;
 
 use anyhow::Result;
 
+use super::mean;
 use super::plot::{BLUE, GREEN, ORANGE, PURPLE, Plot, Series};
 use crate::routing::Mismatches;
 use crate::train::RlRecord;
@@ -89,15 +90,14 @@ pub(super) fn tables(page: &mut String, rl: &[&RlRecord]) -> Result<()> {
     let steps = recorded(rl);
     let Some((_, any)) = steps.first() else { return Ok(()) };
     let part = steps.len().div_ceil(10).max(1);
-    let mean = |steps: &[(u64, &Mismatches)], f: Field| {
-        steps.iter().map(|(_, m)| f(m)).sum::<f64>() / steps.len() as f64
-    };
+    let shown = |mean: Option<f64>| mean.map_or("–".to_owned(), show);
     write!(
         page,
         "<h2>Routing</h2><table><tr><th></th><th>first {part} RL step(s)</th><th>last {part}</th></tr>"
     )?;
     for (name, f) in ROWS {
-        let ends = [&steps[..part], &steps[steps.len() - part..]].map(|steps| show(mean(steps, f)));
+        let ends = [&steps[..part], &steps[steps.len() - part..]]
+            .map(|steps| shown(mean(steps.iter().map(|(_, m)| f(m)))));
         write!(page, "<tr><td>{name}</td><td>{}</td><td>{}</td></tr>", ends[0], ends[1])?;
     }
     page.push_str(
@@ -108,8 +108,7 @@ pub(super) fn tables(page: &mut String, rl: &[&RlRecord]) -> Result<()> {
     );
     for layer in 0..any.differ_layers.len() {
         let of = |f: fn(&Mismatches) -> &Vec<f64>| {
-            let values = steps.iter().filter_map(|(_, m)| f(m).get(layer));
-            show(values.sum::<f64>() / steps.len() as f64)
+            shown(mean(steps.iter().filter_map(|(_, m)| f(m).get(layer).copied())))
         };
         write!(
             page,

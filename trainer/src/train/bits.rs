@@ -1,4 +1,6 @@
-//! Serialises floats in JSON by their bits, so that they round-trip exactly.
+//! Floats in JSON: by their bits, so that they round-trip exactly, or as numbers, which are finite.
+
+use serde::{Deserialize, Deserializer};
 
 macro_rules! by_bits {
     ($one:ident, $many:ident, $own:ty, $bits:ty) => {
@@ -32,3 +34,14 @@ macro_rules! by_bits {
 }
 by_bits!(float, floats, f32, u32);
 by_bits!(double, doubles, f64, u64);
+
+/// Reads a number; `null` is NaN, for serde_json writes it in place of an infinity or a NaN.
+pub(crate) fn or_nan<'de, D: Deserializer<'de>>(from: D) -> Result<f64, D::Error> {
+    Ok(Option::deserialize(from)?.unwrap_or(f64::NAN))
+}
+
+/// Reads a list of such numbers.
+pub(crate) fn each_or_nan<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<f64>, D::Error> {
+    let values = Vec::<Option<f64>>::deserialize(from)?;
+    Ok(values.into_iter().map(|value| value.unwrap_or(f64::NAN)).collect())
+}

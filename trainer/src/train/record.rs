@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, ensure};
 use serde::{Deserialize, Serialize};
 
+use super::bits::or_nan;
 use super::engine::EngineRecord;
 use super::sampler::SamplerRecord;
 use crate::atomic;
@@ -28,8 +29,10 @@ pub struct WarmRecord {
     /// The step's number, counted from 1.
     pub step: u64,
     /// Mean negative log-likelihood of the last update.
+    #[serde(deserialize_with = "or_nan")]
     pub loss: f64,
     /// Fraction of sampled training problems solved.
+    #[serde(deserialize_with = "or_nan")]
     pub training_pass: f64,
     /// Held-out pass@1, if this was the last step.
     pub held_out: Option<f64>,
@@ -57,63 +60,88 @@ pub struct RlRecord {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub exploitability: Option<f64>,
     /// Mean reward, as the recipe sees it.
+    #[serde(deserialize_with = "or_nan")]
     pub reward: f64,
     /// Mean reward before flips, if rewards are flipped.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub clean_reward: Option<f64>,
     /// Fraction of groups whose rewards are all equal; most recipes learn nothing from them.
+    #[serde(deserialize_with = "or_nan")]
     pub constant_groups: f64,
     /// Mean number of tokens per response, observations included.
+    #[serde(deserialize_with = "or_nan")]
     pub response_tokens: f64,
     /// Mean number of calls of a tool per response, failed ones included, if there is a tool.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub calls: Option<f64>,
     /// Learning rate.
+    #[serde(deserialize_with = "or_nan")]
     pub rate: f64,
     /// Mean gradient norm before clipping.
+    #[serde(deserialize_with = "or_nan")]
     pub grad_norm: f64,
     /// Loss.
+    #[serde(deserialize_with = "or_nan")]
     pub loss: f64,
     /// Estimated KL(old ‖ current).
+    #[serde(deserialize_with = "or_nan")]
     pub approx_kl: f64,
     /// KL(policy ‖ policy after the warm start), k1.
+    #[serde(deserialize_with = "or_nan")]
     pub drift_k1: f64,
     /// The same, k3: never negative, but a token to which the old policy gave more probability weighs
     /// e^difference.
+    #[serde(deserialize_with = "or_nan")]
     pub drift_k3: f64,
     /// Mean negative log-probability of the sampled tokens, an entropy estimate.
+    #[serde(deserialize_with = "or_nan")]
     pub entropy: f64,
     /// Smallest ratio.
+    #[serde(deserialize_with = "or_nan")]
     pub ratio_min: f64,
     /// Mean ratio.
+    #[serde(deserialize_with = "or_nan")]
     pub ratio_mean: f64,
     /// Largest ratio.
+    #[serde(deserialize_with = "or_nan")]
     pub ratio_max: f64,
     /// Standard deviation of the ratio.
+    #[serde(deserialize_with = "or_nan")]
     pub ratio_std: f64,
     /// Effective sample size, as a fraction.
+    #[serde(deserialize_with = "or_nan")]
     pub ess: f64,
     /// Mean gate weight.
+    #[serde(deserialize_with = "or_nan")]
     pub gate_mean: f64,
     /// Fraction of tokens at the upper clip.
+    #[serde(deserialize_with = "or_nan")]
     pub clip_high: f64,
     /// Fraction of tokens at the lower clip.
+    #[serde(deserialize_with = "or_nan")]
     pub clip_low: f64,
     /// Fraction of tokens at the dual clip.
+    #[serde(deserialize_with = "or_nan")]
     pub clip_dual: f64,
     /// Tokens whose log-ratio was outside the guard.
     pub guarded_tokens: u64,
     /// Fraction of tokens whose ratio lies in the recipe's band.
+    #[serde(deserialize_with = "or_nan")]
     pub in_band: f64,
     /// Training-inference mismatch, k1: mean log-probability in the engine minus in the trainer.
+    #[serde(deserialize_with = "or_nan")]
     pub mismatch_k1: f64,
     /// Training-inference mismatch, k3.
+    #[serde(deserialize_with = "or_nan")]
     pub mismatch_k3: f64,
     /// Smallest ratio of trainer to engine.
+    #[serde(deserialize_with = "or_nan")]
     pub mismatch_min: f64,
     /// Largest ratio of trainer to engine.
+    #[serde(deserialize_with = "or_nan")]
     pub mismatch_max: f64,
     /// Its standard deviation.
+    #[serde(deserialize_with = "or_nan")]
     pub mismatch_std: f64,
     /// How much of the blame for a wrong response its first wrong token has, if this is measured; 1 where all
     /// tokens have the same advantage.
@@ -265,6 +293,24 @@ mod tests {
         for absent in ["calls", "value_loss", "rollouts", "sampler", "engine", "routing"] {
             assert!(!text.contains(absent), "{text}");
         }
+    }
+
+    #[test]
+    fn what_json_cannot_say_is_read_as_nan() {
+        let folder = tempfile::tempdir().unwrap();
+        let routing = Mismatches { gate_kl_layers: vec![0.5, f64::INFINITY], ..Mismatches::default() };
+        let (ratio_max, loss) = (f64::INFINITY, f64::NAN);
+        let rl = RlRecord { ess: 0.25, ratio_max, loss, routing: Some(routing), ..RlRecord::default() };
+        let warm = WarmRecord { loss, ..WarmRecord::default() };
+        let mut journal = Journal::open(folder.path(), 0).unwrap();
+        journal.append(&Record::Warm(warm), 0.5).unwrap();
+        journal.append(&Record::Rl(Box::new(rl)), 0.5).unwrap();
+        let records = read(folder.path()).unwrap();
+        let [Record::Warm(warm), Record::Rl(rl)] = &records[..] else { panic!("{records:?}") };
+        assert!(warm.loss.is_nan() && rl.ratio_max.is_nan() && rl.loss.is_nan());
+        assert_eq!((rl.ess, rl.held_out), (0.25, None));
+        let layers = &rl.routing.as_ref().unwrap().gate_kl_layers;
+        assert!(layers[0] == 0.5 && layers[1].is_nan());
     }
 
     #[test]

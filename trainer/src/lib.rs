@@ -30,6 +30,8 @@ pub mod model;
 #[cfg(feature = "model")]
 pub mod policy;
 #[cfg(feature = "model")]
+pub mod print;
+#[cfg(feature = "model")]
 pub mod random;
 #[cfg(feature = "model")]
 pub mod report;

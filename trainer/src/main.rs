@@ -7,10 +7,11 @@ use std::process::ExitCode;
 use anyhow::Result;
 use clap::Parser;
 use lockstep_trainer::cli::{Cli, Command};
+use lockstep_trainer::print::{print, printed};
 use lockstep_trainer::train::TrainArgs;
 use lockstep_trainer::{devices, explain, list, score, study, synthesize, threads, train, tree, verify};
 
-/// Exit code for any bad input; clap uses the same code for a bad command line.
+/// Exit code for bad input and for any other error; clap uses the same code for a bad command line.
 const BAD_INPUT: u8 = 2;
 /// Exit code of `verify` when it finds a difference.
 const DISAGREES: u8 = 1;
@@ -18,8 +19,15 @@ const DISAGREES: u8 = 1;
 const INTERRUPTED: u8 = 130;
 
 fn main() -> ExitCode {
-    let cli = Cli::parse();
-    run(cli.command.unwrap_or_else(|| Command::Train(Box::<TrainArgs>::default()))).unwrap_or_else(|error| {
+    let outcome = match Cli::try_parse() {
+        Ok(cli) => run(cli.command.unwrap_or_else(|| Command::Train(Box::<TrainArgs>::default()))),
+        // A bad command line, on stderr; or the help or the version, on stdout.
+        Err(said) => printed(said.print()).map(|()| match said.use_stderr() {
+            true => ExitCode::from(BAD_INPUT),
+            false => ExitCode::SUCCESS,
+        }),
+    };
+    outcome.unwrap_or_else(|error| {
         // Not `eprintln!`: a closed stderr must not turn an error into a panic.
         let _ = writeln!(std::io::stderr(), "error: {}", message(&error));
         ExitCode::from(BAD_INPUT)
@@ -48,15 +56,15 @@ fn run(command: Command) -> Result<ExitCode> {
             for warning in warnings {
                 let _ = writeln!(std::io::stderr(), "warning: {warning}");
             }
-            let _ = writeln!(std::io::stdout(), "{summary}");
+            print(&format!("{summary}\n"))?;
             Ok(ExitCode::SUCCESS)
         }
         Command::Explain(args) => {
-            let _ = write!(std::io::stdout(), "{}", explain::explain(&args)?);
+            print(&explain::explain(&args)?)?;
             Ok(ExitCode::SUCCESS)
         }
         Command::Rollouts(args) => {
-            let _ = writeln!(std::io::stdout(), "{}", synthesize::write(&args)?);
+            print(&format!("{}\n", synthesize::write(&args)?))?;
             Ok(ExitCode::SUCCESS)
         }
         Command::Study(args) => {
@@ -64,20 +72,20 @@ fn run(command: Command) -> Result<ExitCode> {
             Ok(finished(study::study(&args)?))
         }
         Command::Devices => {
-            let _ = write!(std::io::stdout(), "{}", devices::list());
+            print(&devices::list())?;
             Ok(ExitCode::SUCCESS)
         }
         Command::List(args) => {
-            let _ = write!(std::io::stdout(), "{}", list::list(&args)?);
+            print(&list::list(&args)?)?;
             Ok(ExitCode::SUCCESS)
         }
         Command::Tree(args) => {
-            let _ = write!(std::io::stdout(), "{}", tree::tree(&args)?);
+            print(&tree::tree(&args)?)?;
             Ok(ExitCode::SUCCESS)
         }
         Command::Verify(args) => {
             let (report, agrees) = verify::verify(&args)?;
-            let _ = writeln!(std::io::stdout(), "{report}");
+            print(&format!("{report}\n"))?;
             Ok(if agrees { ExitCode::SUCCESS } else { ExitCode::from(DISAGREES) })
         }
     }

@@ -198,6 +198,38 @@ fn a_metric_that_is_no_number_takes_no_report_away() {
     assert!(page.ends_with("</html>\n") && !page.contains("NaN"));
 }
 
+#[cfg(target_os = "linux")]
+#[test]
+fn a_full_disk_under_stdout_is_an_error() {
+    let root = tempfile::tempdir().unwrap();
+    let at = root.path();
+    fine(at, &format!("train {TINY} --steps 1 --warm-steps 1 --out run --dump-rollouts dump"));
+    for command in [
+        "--help",
+        "--version",
+        "score --help",
+        "score dump/rollouts-000001.safetensors --recipe grpo -o out",
+        "rollouts --like grpo -o out",
+        "tree dump/rollouts-000001.safetensors",
+        "explain dapo",
+        "explain dapo --toml",
+        "list --names",
+        "list",
+        "devices",
+        "study list",
+        "train --resume run",
+    ] {
+        let full = fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
+        let message = refused(command, &lockstep(at, command).stdout(full).output().unwrap());
+        assert!(message.contains("cannot write to stdout: No space left"), "{command}: {message}");
+        // A reader that is gone.
+        let (reader, writer) = std::io::pipe().unwrap();
+        drop(reader);
+        let output = lockstep(at, command).stdout(writer).output().unwrap();
+        assert!(output.status.success(), "{command}: {}", said(&output));
+    }
+}
+
 #[test]
 fn a_live_report_refreshes_itself_until_the_run_ends() {
     let root = tempfile::tempdir().unwrap();

@@ -22,7 +22,8 @@ pub use statistics::Interval;
 pub use summary::{ArmFindings, Findings, Judgement, Measured, Study, Verdict, summarise};
 
 use crate::lock::Lock;
-use crate::train::{on_ctrl_c, say};
+use crate::print::print;
+use crate::train::on_ctrl_c;
 use crate::{atomic, report};
 
 /// Arguments of `lockstep study`.
@@ -54,7 +55,7 @@ pub fn study(args: &StudyArgs) -> Result<bool> {
     let definitions = Definitions::built_in()?;
     ensure!(!args.markdown || args.what == "list", "--markdown needs list: expected study list --markdown");
     if args.what == "list" {
-        say(list(&definitions, args.markdown)?.trim_end());
+        print(&format!("{}\n", list(&definitions, args.markdown)?.trim_end()))?;
         return Ok(true);
     }
     let asked = definitions.plan(&args.what, args.quick, args.seeds)?;
@@ -68,7 +69,8 @@ pub fn study(args: &StudyArgs) -> Result<bool> {
     files.iter().try_for_each(|path| atomic::check(path))?;
     let stop: std::sync::Arc<AtomicBool> = on_ctrl_c()?;
     let Some(runs) = perform(&plans, &folder, args.threads.map(usize::from), &stop)? else {
-        say(&format!("stopped; the same command continues: the finished runs are in {}", folder.display()));
+        let said = "stopped; the same command continues: the finished runs are in";
+        print(&format!("{said} {}\n", folder.display()))?;
         return Ok(false);
     };
     let study = summarise(&plans, &runs, args.quick, env!("CARGO_PKG_VERSION"))?;
@@ -76,7 +78,7 @@ pub fn study(args: &StudyArgs) -> Result<bool> {
     atomic::write(json, &serde_json::to_vec(&study)?)?;
     atomic::write(markdown, report::study_markdown(&definitions, Some(&study))?.as_bytes())?;
     atomic::write(html, report::study_html(&study)?.as_bytes())?;
-    say(&format!("{}\nreport: {}", report::study_verdicts(&study), html.display()));
+    print(&format!("{}\nreport: {}\n", report::study_verdicts(&study), html.display()))?;
     Ok(true)
 }
 

@@ -28,6 +28,6 @@ pub use record::{METRICS, Record, RlRecord, RolloutCount, WarmRecord, read, read
 pub(crate) use run::on_ctrl_c;
 pub use run::train;
 pub use sampler::{Sampler, SamplerRecord, Sampling};
-pub(crate) use screen::{progress_bar, say};
+pub(crate) use screen::progress_bar;
 pub use state::{FILE as CHECKPOINT, Progress, State};
 pub use trainer::{RlStep, Trainer};

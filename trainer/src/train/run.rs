@@ -10,10 +10,11 @@ use anyhow::{Context, Result};
 use super::args::{TrainArgs, check_free};
 use super::record::{Journal, REPORT, Record, read};
 use super::sampler::Sampler;
-use super::screen::{Screen, say};
+use super::screen::Screen;
 use super::state::State;
 use super::trainer::Trainer;
 use crate::lock::Lock;
+use crate::print::print;
 use crate::{atomic, report, threads};
 
 /// Runs `lockstep train`. Returns whether the run finished; Ctrl-C ends it early, after the step in progress.
@@ -211,13 +212,12 @@ impl Run {
         };
         let game = game.is_some();
         let show = |x: Option<f64>| x.map_or("not measured".to_owned(), |x| report::shown(game, x));
-        say(&format!(
-            "{}: {} before RL, {} after ({how})\nreport: {}",
+        print(&format!(
+            "{}: {} before RL, {} after ({how})\nreport: {}\n",
             report::measure(game),
             show(before),
             show(after),
             self.folder.join(REPORT).display()
-        ));
-        Ok(())
+        ))
     }
 }

@@ -1,12 +1,12 @@
 //! Terminal output: one line per step on stdout, and progress bars on stderr if it is a terminal.
 
-use std::io::Write;
 use std::time::Duration;
 
 use indicatif::{MultiProgress, ProgressBar, ProgressStyle};
 
 use super::record::{RlRecord, WarmRecord};
 use crate::config::Config;
+use crate::print::print;
 use crate::report::{measure, shown};
 
 /// The progress bars of a run: one for all RL steps, one for the parts of the current step.
@@ -43,9 +43,10 @@ impl Screen {
         Self { bars, run, step, game: config.game().is_some() }
     }
 
-    /// Prints a line on stdout, above the bars.
+    /// Prints a line on stdout, above the bars. A full disk under the log does not end a run, whose results
+    /// are in its folder.
     pub(super) fn line(&self, line: &str) {
-        self.bars.suspend(|| say(line));
+        let _ = self.bars.suspend(|| print(&format!("{line}\n")));
     }
 
     /// Starts a step with `parts` parts.
@@ -90,11 +91,6 @@ impl Screen {
             r.mismatch_k3,
         ));
     }
-}
-
-/// Prints a line on stdout. A reader that went away (`| head`) does not end a run.
-pub(crate) fn say(line: &str) {
-    let _ = writeln!(std::io::stdout(), "{line}");
 }
 
 impl Drop for Screen {

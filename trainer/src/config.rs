@@ -2,12 +2,13 @@
 //! match it.
 
 use anyhow::{Result, ensure};
-use lockstep::{Duty, Recipe};
+use lockstep::Duty;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::adamw::AdamConfig;
 use crate::model::{Manner, PrecisionFlow, Shape};
+use crate::rl;
 use crate::routing::Routing;
 use crate::task::{Game, Task};
 use crate::train::{Asynchronous, Pool, Sampling, Select};
@@ -123,26 +124,30 @@ pub struct Measure {
 impl Config {
     /// The default configuration for a task.
     pub fn new(task_name: &str, task: &Task, recipe: &str) -> Result<Self> {
-        let (prompt, solution) = task.longest();
-        let recipe_toml = crate::rl::recipe_toml(recipe)?;
+        Self::with_choices(task_name, task, recipe, None)
+    }
+
+    /// The same with other choices than the recipe's, in TOML.
+    pub fn with_choices(task_name: &str, task: &Task, recipe: &str, choices: Option<&str>) -> Result<Self> {
+        let trained = rl::to_train(rl::recipe(recipe)?, choices)?;
+        let (vocab, context) = tokens(task);
         Ok(Self {
             seed: 1,
             task: task_name.to_owned(),
             task_fingerprint: task.fingerprint(),
             recipe: recipe.to_owned(),
             model: Shape {
-                vocab: Vocab::new(task.alphabet()).size(),
-                // Plus one position for the end token.
-                context: prompt + solution + 1,
+                vocab,
+                context,
                 layers: 2,
                 width: 64,
                 heads: 4,
                 experts: 8,
                 top_k: 2,
                 hidden: 64,
-                critic: Recipe::from_toml(&recipe_toml)?.duties().contains(&Duty::TrainCritic),
+                critic: trained.duties().contains(&Duty::TrainCritic),
             },
-            recipe_toml,
+            recipe_toml: trained.to_toml()?,
             adam: AdamConfig { beta1: 0.9, beta2: 0.98, eps: 1e-8, weight_decay: 0.01, max_norm: 1.0 },
             warm: Warm {
                 rate: 3e-3,
@@ -191,6 +196,9 @@ impl Config {
         let positive = [
             ("--layers", self.model.layers, 64),
             ("--width", self.model.width, 4096),
+            // No options; only an edited checkpoint can have other values.
+            ("model.heads", self.model.heads, 4096),
+            ("warm.batch", self.warm.batch, 1 << 20),
             ("--experts", self.model.experts, 256),
             ("--top-k", self.model.top_k, 32),
             ("--prompts", self.rl.prompts, 1 << 20),
@@ -296,6 +304,21 @@ impl Config {
         Ok(())
     }
 
+    /// Checks that the model has the task's vocabulary, and room for its longest response.
+    pub fn fits(&self, task: &Task) -> Result<()> {
+        let (vocab, context) = tokens(task);
+        let model = &self.model;
+        ensure!(
+            (model.vocab, model.context) == (vocab, context),
+            "the model has {} tokens and sequences of {}, but the task '{}' needs {vocab} and {context}: \
+             expected the task that the model was made for",
+            model.vocab,
+            model.context,
+            self.task
+        );
+        Ok(())
+    }
+
     /// The learning rate of an RL step: a short warm-up, since the moments start at zero, then a linear decay
     /// to three tenths.
     pub fn rl_rate(&self, step: u64) -> f32 {
@@ -327,6 +350,13 @@ impl Config {
             .map(|(name, a, b)| format!("{name}: {a} / {b}"))
             .collect())
     }
+}
+
+/// Size of a task's vocabulary, and the most tokens of a prompt with its response.
+fn tokens(task: &Task) -> (usize, usize) {
+    let (prompt, solution) = task.longest();
+    // Plus one position for the end token.
+    (Vocab::new(task.alphabet()).size(), prompt + solution + 1)
 }
 
 fn flatten(path: &str, value: &Value, out: &mut Vec<(String, String)>) {

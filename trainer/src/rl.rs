@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use lockstep::core::correction::WeightLevel;
 use lockstep::core::logits::kl::Direction;
 use lockstep::core::ratio::LrRule;
@@ -39,22 +39,27 @@ pub fn recipe(name_or_file: &str) -> Result<Recipe> {
     Recipe::from_toml(&text).with_context(|| name_or_file.to_owned())
 }
 
-/// The TOML of a recipe to train with, with every choice written out. Where the recipe asks for a critic and
-/// leaves its loss open (`gae`, `vapo`, `vtrace`), that is the value loss of `ppo_critic`.
-pub fn recipe_toml(name_or_file: &str) -> Result<String> {
-    let mut recipe = recipe(name_or_file)?;
+/// A recipe to train with, in which `choices` (TOML) replace its own. Where it asks for a critic and leaves
+/// its loss open (`gae`, `vapo`, `vtrace`), that is the value loss of `ppo_critic`.
+pub fn to_train(mut recipe: Recipe, choices: Option<&str>) -> Result<Recipe> {
+    if let Some(choices) = choices {
+        recipe = with_choices(&recipe, choices)?;
+    }
     if recipe.duties().contains(&Duty::TrainCritic) && recipe.value.is_none() {
         recipe.value = Recipe::named("ppo_critic")?.value;
     }
-    Ok(recipe.to_toml()?)
+    Ok(recipe)
 }
 
-/// A recipe with other choices, both in TOML.
-pub fn with_choices(recipe: &str, choices: &str) -> Result<String> {
-    let mut table: Table = recipe.parse().context("the recipe")?;
+fn with_choices(recipe: &Recipe, choices: &str) -> Result<Recipe> {
+    let mut table: Table = recipe.to_toml()?.parse().context("the recipe")?;
     let choices: Table = choices.parse().with_context(|| format!("--choices '{choices}'"))?;
+    ensure!(
+        !choices.contains_key("extends"),
+        "--choices has the key extends: expected choices only; --recipe says which recipe they change"
+    );
     replace(&mut table, choices);
-    Ok(Recipe::from_toml(&table.to_string()).context("--choices")?.to_toml()?)
+    Recipe::from_toml(&table.to_string()).context("--choices")
 }
 
 /// Replaces values key by key. A table of another `kind`, and one under which nothing is, is replaced whole.
@@ -203,9 +208,7 @@ mod tests {
     #[test]
     fn choices_replace_those_of_the_recipe() {
         let of = |name: &str| Recipe::named(name).unwrap();
-        let chosen = |name: &str, choices: &str| {
-            with_choices(&of(name).to_toml().unwrap(), choices).map(|toml| Recipe::from_toml(&toml).unwrap())
-        };
+        let chosen = |name: &str, choices: &str| to_train(of(name), Some(choices));
         let dapo = chosen("grpo", "gate.clip_ratio_c = 3.0\ngate.clip_ratio_high = 0.28").unwrap();
         assert_eq!(dapo.gate, of("dapo").gate);
         assert_eq!(dapo.aggregation, of("grpo").aggregation);

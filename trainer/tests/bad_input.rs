@@ -7,6 +7,9 @@ use std::path::Path;
 use std::process::Command;
 
 use lockstep::RolloutsBuf;
+use lockstep_trainer::config::Config;
+use lockstep_trainer::task::Task;
+use lockstep_trainer::train::State;
 use safetensors::tensor::TensorView;
 use safetensors::{Dtype, SafeTensors};
 
@@ -198,6 +201,7 @@ fn train_refuses() {
         (&["train", "--sampler", "arrol", "--recipe", "pass_at_k", "--group", "4"], &["groups of 2"]),
         (&["train", "--choices", "gate.kind = \"pp\""], &["pp"]),
         (&["train", "--choices", "gate.clip_ratio_high = "], &["--choices"]),
+        (&["train", "--choices", "extends = \"sapo\""], &["--choices", "extends", "--recipe"]),
         (&["study", "R3", "--out", "/proc/run"], &["/proc/run"]),
         (&["fly"], &["fly"]),
     ] {
@@ -237,6 +241,32 @@ fn resume_refuses_another_configuration_and_a_broken_checkpoint() {
     fs::write(at.join("run/checkpoint.safetensors"), &whole).unwrap();
     fs::write(at.join("run/metrics.jsonl"), "").unwrap();
     assert!(refused(at, &["train", "--resume", "run"]).contains("metrics.jsonl"));
+}
+
+#[test]
+fn resume_refuses_values_that_no_run_begins_with() {
+    let folder = tempfile::tempdir().unwrap();
+    let at = folder.path();
+    let task = Task::named("addition:1").unwrap();
+    let config = Config::new("addition:1", &task, "grpo").unwrap();
+    let bytes = |change: Change| {
+        let (mut edited, state) = (config.clone(), State::new(&config));
+        change(&mut edited);
+        state.to_bytes(&edited).unwrap()
+    };
+    type Change = fn(&mut Config);
+    let cases: [(Change, &str); 5] = [
+        (|c| c.model.heads = 0, "model.heads is 0: expected at least 1"),
+        (|c| c.warm.batch = 0, "warm.batch is 0: expected at least 1"),
+        (|c| c.task = "multiplication:2".to_owned(), "the task 'multiplication:2' needs"),
+        (|c| c.task = "addition:2".to_owned(), "the task 'addition:2' needs"),
+        (|c| c.task = "kuhn".to_owned(), "the task 'kuhn' needs"),
+    ];
+    for (change, expected) in cases {
+        fs::write(at.join("checkpoint.safetensors"), bytes(change)).unwrap();
+        let message = refused(at, &["train", "--resume", "."]);
+        assert!(message.contains("cannot resume") && message.contains(expected), "{message}");
+    }
 }
 
 #[test]

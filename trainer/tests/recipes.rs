@@ -242,3 +242,35 @@ fn the_synchronous_schedule_changes_nothing() {
         assert!(without == queued, "{task}: a queue without slack waits for each batch");
     }
 }
+
+/// Whether there is a critic is decided after the choices: they do what they do in a file.
+#[test]
+fn choices_do_what_they_do_in_a_file() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("mine.toml");
+    let made = |recipe: &str, choices: Option<&str>| {
+        let line = format!("train {SIZES} --task addition:1 --recipe {recipe}");
+        let mut args = Line::parse_from(line.split_whitespace()).train;
+        args.choices = choices.map(str::to_owned);
+        let trainer = Trainer::of(&args).map_err(|error| format!("{error:#}"))?;
+        let config = trainer.config();
+        Ok::<_, String>((config.recipe_toml.clone(), config.model.critic))
+    };
+    for (recipe, choices, critic) in [
+        ("dapo", "advantage.over_time = { kind = \"gae\", gamma = 1.0, lambda = 0.95 }", Some(true)),
+        ("gae", "value = { cliprange_value = 0.2 }", Some(true)),
+        ("gae", "advantage.over_time = \"none\"", Some(false)),
+        ("dapo", "gate.clip_ratio_high = 0.3", Some(false)),
+        // A critic without returns.
+        ("dapo", "value = { cliprange_value = 0.5 }", None),
+        ("dapo", "duties = [\"train_critic\"]", None),
+    ] {
+        fs::write(&file, format!("extends = \"{recipe}\"\n{choices}\n")).unwrap();
+        let found = made(recipe, Some(choices));
+        assert_eq!(found, made(file.to_str().unwrap(), None), "{recipe}, {choices}");
+        match found {
+            Ok((_, found)) => assert_eq!(Some(found), critic, "{recipe}, {choices}"),
+            Err(error) => assert!(critic.is_none() && error.contains("`credit.returns`"), "{error}"),
+        }
+    }
+}

@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail, ensure};
+use lockstep::Recipe;
 use serde::Deserialize;
 
 use super::engine::{Asynchronous, OldPolicy, Schedule};
@@ -12,6 +13,7 @@ use super::sampler::Sampler;
 use super::state::FILE;
 use crate::config::Config;
 use crate::model::{Precision, PrecisionFlow};
+use crate::rl;
 use crate::routing::{Mode, Routing};
 use crate::task::Task;
 
@@ -190,8 +192,8 @@ impl TrainArgs {
     pub(crate) fn config(&self) -> Result<(Config, Task)> {
         let name = self.task.as_deref().unwrap_or(DEFAULT_TASK);
         let task = Task::named(name)?;
-        let mut config = Config::new(name, &task, self.recipe.as_deref().unwrap_or(DEFAULT_RECIPE))?;
-        config.recipe_toml = self.chosen(config.recipe_toml)?;
+        let recipe = self.recipe.as_deref().unwrap_or(DEFAULT_RECIPE);
+        let mut config = Config::with_choices(name, &task, recipe, self.choices.as_deref())?;
         self.apply(&mut config)?;
         config.check()?;
         Ok((config, task))
@@ -203,10 +205,14 @@ impl TrainArgs {
         let task = Task::named(name)?;
         let mut asked =
             Config { task: name.to_owned(), task_fingerprint: task.fingerprint(), ..saved.clone() };
-        if let Some(recipe) = &self.recipe {
-            (asked.recipe, asked.recipe_toml) = (recipe.clone(), crate::rl::recipe_toml(recipe)?);
+        if self.recipe.is_some() || self.choices.is_some() {
+            let recipe = match &self.recipe {
+                Some(name) => rl::recipe(name)?,
+                None => Recipe::from_toml(&saved.recipe_toml)?,
+            };
+            asked.recipe = self.recipe.clone().unwrap_or(asked.recipe);
+            asked.recipe_toml = rl::to_train(recipe, self.choices.as_deref())?.to_toml()?;
         }
-        asked.recipe_toml = self.chosen(asked.recipe_toml)?;
         self.apply(&mut asked)?;
         let differences = saved.differences(&asked)?;
         ensure!(
@@ -214,15 +220,8 @@ impl TrainArgs {
             "the run was started with another configuration (saved / asked for): {}",
             differences.join("; ")
         );
+        saved.fits(&task)?;
         Ok((saved, task))
-    }
-
-    /// A recipe with the choices of `--choices`.
-    fn chosen(&self, recipe_toml: String) -> Result<String> {
-        match &self.choices {
-            Some(choices) => crate::rl::with_choices(&recipe_toml, choices),
-            None => Ok(recipe_toml),
-        }
     }
 
     fn apply(&self, config: &mut Config) -> Result<()> {

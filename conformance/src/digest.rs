@@ -82,9 +82,11 @@ impl RecipesReport {
         self.configurations.iter().all(|(_, found)| found.as_ref() == Ok(&self.digest))
     }
 
-    /// Whether they also have the published one.
+    /// Whether there are any, and they also have the published one.
     pub fn passed(&self) -> bool {
-        self.configurations_agree() && self.digest == PUBLISHED_RECIPES.trim()
+        !self.configurations.is_empty()
+            && self.configurations_agree()
+            && self.digest == PUBLISHED_RECIPES.trim()
     }
 }
 

@@ -45,7 +45,7 @@ use sources::{Plan, Source};
 use std::collections::BTreeMap;
 use std::path::Path;
 
-/// Runs every golden file (`*.json`, `*.json.gz`) of a folder and its subfolders on `device`.
+/// Runs every golden file (`*.json`, `*.json.gz`) of a folder and all folders below it on `device`.
 ///
 /// Errors: a folder that cannot be read or contains no such file; a file that does not follow the format. A
 /// disagreement, or something that a table does not know, is not an error: see [`GoldenReport::passed`].

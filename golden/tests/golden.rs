@@ -150,6 +150,19 @@ fn files_of_another_form_are_errors() {
 }
 
 #[test]
+fn files_at_any_depth_are_read() {
+    let dir = Edited::new("deep", "verl/kl.json", |text| text.replace("\"k2\"", "\"k2+\""));
+    let deep = dir.0.join("a/b/c");
+    std::fs::create_dir_all(&deep).unwrap();
+    std::fs::copy(dir.0.join("kl.json"), deep.join("kl.json")).unwrap();
+    #[cfg(unix)]
+    std::os::unix::fs::symlink(&dir.0, deep.join("circle")).unwrap();
+    let report = verify_dir(&dir.0).unwrap();
+    let names: Vec<&str> = report.files.iter().map(|file| file.file.as_str()).collect();
+    assert_eq!(names, ["a/b/c/kl.json", "kl.json"]);
+}
+
+#[test]
 fn what_no_table_knows_fails() {
     for (name, file, from, to, reason) in [
         (

@@ -2,17 +2,18 @@
 
 use std::path::PathBuf;
 
-use anyhow::{Result, ensure};
-use lockstep::Backend;
+use anyhow::{Context, Result, ensure};
+use lockstep::{Backend, Device};
 use lockstep_conformance::{digest, schedules, verify as suite};
 
 /// Arguments of `lockstep verify`.
 #[derive(Clone, Debug, clap::Args)]
 pub struct VerifyArgs {
-    /// Instead compare with the golden files in this folder and its subfolders
+    /// Instead compare with the golden files in this folder and all folders below it
     #[arg(long, value_name = "DIR", conflicts_with_all = ["backend", "random", "seed", "repeats", "streams"])]
     pub golden: Option<PathBuf>,
-    /// Backends to compare with the plain reference; an unavailable one is reported [default: cpu,cuda,rocm]
+    /// Backends to compare with the plain reference; one that is not available is an error [default: cpu,
+    /// cuda and rocm as available]
     #[arg(long, value_delimiter = ',', value_name = "LIST")]
     pub backend: Vec<Backend>,
     /// Random cases per op [default: 20]
@@ -32,10 +33,13 @@ pub struct VerifyArgs {
 /// Runs `lockstep verify`. Returns the report and whether everything agrees.
 pub fn verify(args: &VerifyArgs) -> Result<(String, bool)> {
     if let Some(folder) = &args.golden {
-        let report = lockstep_golden::verify_dir(&lockstep::Device::cpu(), folder)?;
+        let report = lockstep_golden::verify_dir(&Device::cpu(), folder)?;
         return Ok((report.to_string(), report.passed()));
     }
     ensure!(args.streams <= 256, "--streams is {}: expected at most 256", args.streams);
+    for backend in &args.backend {
+        Device::all(*backend).with_context(|| format!("--backend {backend}"))?;
+    }
     let default = suite::Plan::default();
     let backends = if args.backend.is_empty() { default.backends } else { args.backend.clone() };
     let recipes = digest::recipes(&backends);

@@ -47,6 +47,18 @@ pub fn check(path: &Path) -> Result<()> {
     Ok(())
 }
 
+/// Checks that a file written at `path` replaces none of the inputs, by whatever path they were given.
+pub fn check_apart(path: &Path, inputs: &[&Path]) -> Result<()> {
+    let same =
+        |input: &&Path| matches!((path.canonicalize(), input.canonicalize()), (Ok(a), Ok(b)) if a == b);
+    ensure!(
+        !inputs.iter().any(same),
+        "cannot write {}: it is also the input: expected another file",
+        path.display()
+    );
+    Ok(())
+}
+
 fn name(kind: FileType) -> &'static str {
     #[cfg(unix)]
     {

@@ -37,6 +37,7 @@ pub struct ScoreArgs {
 /// Runs `lockstep score`. Returns the summary and the warnings.
 pub fn score(args: &ScoreArgs) -> Result<(String, Vec<String>)> {
     atomic::check(&args.output)?;
+    atomic::check_apart(&args.output, &[&args.rollouts, args.recipe.as_ref()])?;
     let recipe = recipe(&args.recipe)?.to_toml()?;
     let algorithm = Algorithm::new(&recipe, &args.device)?;
     let (rollouts, extra) = files::read_rollouts(&args.rollouts, args.allow_extra)?;

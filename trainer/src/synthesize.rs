@@ -31,6 +31,7 @@ pub struct RolloutsArgs {
 /// Runs `lockstep rollouts` and returns its summary.
 pub fn write(args: &RolloutsArgs) -> Result<String> {
     atomic::check(&args.output)?;
+    atomic::check_apart(&args.output, &[args.like.as_ref()])?;
     let rollouts = synthetic::rollouts(&recipe(&args.like)?, args.sequences, args.tokens, args.seed)?;
     atomic::write(&args.output, &rollouts.to_safetensors()?)?;
     let names: Vec<&str> = rollouts.view().columns().iter().map(|column| column.name()).collect();

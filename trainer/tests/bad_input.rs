@@ -92,7 +92,7 @@ fn train_refuses() {
         (&["train", "--recipe", "bad.toml"], &["bad.toml", "clip_ratio_lo"]),
         (&["train", "--out", "file/run"], &["file/run"]),
         (&["train", "--out", "/proc/run"], &["/proc/run"]),
-        (&["train", "--dump-rollouts", "file/dump", "--out", "/proc/run"], &["/proc/run"]),
+        (&["train", "--dump-rollouts", "file/dump", "--out", "/proc/run"], &["file/dump"]),
         (&["train", "--resume", "empty"], &["empty/checkpoint.safetensors"]),
         (&["train", "--resume", "none"], &["none/checkpoint.safetensors"]),
         (&["train", "--group", "0"], &["--group"]),

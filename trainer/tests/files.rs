@@ -231,6 +231,46 @@ fn a_full_disk_under_stdout_is_an_error() {
 }
 
 #[test]
+fn an_input_is_not_replaced() {
+    let root = tempfile::tempdir().unwrap();
+    let at = root.path();
+    fine(at, "rollouts --like tempo -o rollouts");
+    fs::write(at.join("mine.toml"), "extends = \"grpo\"\n").unwrap();
+    fs::create_dir(at.join("folder")).unwrap();
+    symlink("rollouts", at.join("link")).unwrap();
+    symlink("..", at.join("folder/up")).unwrap();
+    let files = ["rollouts", "mine.toml"].map(|name| (name, fs::read(at.join(name)).unwrap()));
+    for command in [
+        "score rollouts --recipe grpo -o rollouts",
+        "score link --recipe grpo -o rollouts",
+        "score rollouts --recipe grpo -o folder/up/rollouts",
+        "score rollouts --recipe mine.toml -o ./mine.toml",
+        "tree rollouts -o ./rollouts",
+        "rollouts --like mine.toml -o mine.toml",
+    ] {
+        let message = refused(command, &lockstep(at, command).output().unwrap());
+        assert!(message.contains("it is also the input: expected another file"), "{command}: {message}");
+        for (name, bytes) in &files {
+            assert_eq!(&fs::read(at.join(name)).unwrap(), bytes, "{command}");
+        }
+    }
+}
+
+#[test]
+fn a_folder_for_rollouts_that_cannot_be_used_leaves_no_run() {
+    let root = tempfile::tempdir().unwrap();
+    let at = root.path();
+    fs::write(at.join("file"), "").unwrap();
+    let train = format!("train {TINY} --steps 1 --warm-steps 1 --out run --dump-rollouts");
+    for dump in ["file", "file/dump", "/proc"] {
+        let message = refused(dump, &lockstep(at, &format!("{train} {dump}")).output().unwrap());
+        assert!(message.contains(dump), "{message}");
+        assert_eq!(names(at), ["file"], "{dump}");
+    }
+    fine(at, &format!("{train} dump"));
+}
+
+#[test]
 fn a_live_report_refreshes_itself_until_the_run_ends() {
     let root = tempfile::tempdir().unwrap();
     let at = root.path();

@@ -27,6 +27,7 @@ pub fn train(args: &TrainArgs) -> Result<bool> {
             let (saved, state) = State::load(folder)?;
             let (config, task) =
                 args.resumed_config(saved).with_context(|| format!("cannot resume {}", folder.display()))?;
+            make_dump(args)?;
             atomic::clear_unfinished(folder)?;
             (Trainer::new(config, task, device)?, folder.clone(), lock, state)
         }
@@ -34,6 +35,8 @@ pub fn train(args: &TrainArgs) -> Result<bool> {
             let (config, task) = args.config()?;
             let trainer = Trainer::new(config, task, device)?;
             let folder = args.new_folder(trainer.config())?;
+            // First: with a checkpoint in the run's folder, the same command would be refused.
+            make_dump(args)?;
             make_folder(&folder)?;
             let lock = Lock::take(&folder)?;
             // Another process may have used the folder in the meantime.
@@ -45,9 +48,6 @@ pub fn train(args: &TrainArgs) -> Result<bool> {
     };
     // Fail now rather than after hours of training.
     atomic::check(&folder.join(REPORT))?;
-    if let Some(dump) = &args.dump_rollouts {
-        make_folder(dump)?;
-    }
     let (dump, live) = (args.dump_rollouts.clone(), args.report_live);
     let run = Run { trainer, folder, _lock: lock, dump, live, stop: on_ctrl_c()? };
     threads::on_pool(args.threads.map(usize::from), || run.go(state))
@@ -55,6 +55,14 @@ pub fn train(args: &TrainArgs) -> Result<bool> {
 
 fn make_folder(folder: &Path) -> Result<()> {
     std::fs::create_dir_all(folder).with_context(|| format!("cannot make folder {}", folder.display()))
+}
+
+/// Makes the folder of `--dump-rollouts`, and checks that files can be written into it.
+fn make_dump(args: &TrainArgs) -> Result<()> {
+    let Some(folder) = &args.dump_rollouts else { return Ok(()) };
+    make_folder(folder)?;
+    tempfile::tempfile_in(folder).with_context(|| format!("cannot write into {}", folder.display()))?;
+    Ok(())
 }
 
 /// A flag set by the first Ctrl-C; a second one exits at once, which is safe.

@@ -31,7 +31,10 @@ pub struct TreeArgs {
 
 /// Runs `lockstep tree` and returns what it prints.
 pub fn tree(args: &TreeArgs) -> Result<String> {
-    args.output.as_deref().map_or(Ok(()), atomic::check)?;
+    if let Some(path) = &args.output {
+        atomic::check(path)?;
+        atomic::check_apart(path, &[&args.rollouts])?;
+    }
     let (rollouts, _) = files::read_rollouts(&args.rollouts, true)?;
     let drawn = Drawn::new(&rollouts, args.group).with_context(|| args.rollouts.display().to_string())?;
     let mut said = drawn.head() + &text::draw(&drawn.shape);

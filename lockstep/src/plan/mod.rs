@@ -366,8 +366,8 @@ impl Plan {
     /// Like [`Plan::enqueue_with`], but checks the offsets first, waits for the queue, and reports bad
     /// values.
     ///
-    /// With `correction.nan_rollout = "one"`, a batch with such a NaN is launched a second time, with copies of
-    /// the column.
+    /// With `correction.nan_rollout = "one"`, a batch with such a NaN is launched a second time, with copies
+    /// of the column.
     ///
     /// Errors: those of [`Plan::enqueue`]; invalid offsets (index); a bad value, with its column and index.
     ///

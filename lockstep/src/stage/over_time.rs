@@ -132,7 +132,8 @@ impl Recipe {
         matches!(self.advantage.over_time, Some(TimeChoice::Gae { .. } | TimeChoice::Vtrace { .. }))
     }
 
-    /// Errors unless all or none of the columns of how sequences end are present, if the estimator reads them.
+    /// Errors unless all or none of the columns of how sequences end are present, if the estimator reads
+    /// them.
     pub(crate) fn check_ends_present(&self, present: Columns) -> Result<(), Error> {
         let there = |column| present.contains(column);
         if !self.reads_ends() {

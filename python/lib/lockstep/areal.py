@@ -58,7 +58,7 @@ def settings(
     if use_sapo_loss:
         return {**out, "extends": "areal_sapo", "gate.tau_pos": sapo_tau_pos, "gate.tau_neg": sapo_tau_neg}
     high = eps_clip if eps_clip_higher is None else eps_clip_higher
-    out |= {"extends": "areal", "gate.clip_ratio_low": eps_clip, "gate.clip_ratio_high": high}
+    out |= {"extends": "areal", "gate.clip_ratio_low": min(eps_clip, 1.0), "gate.clip_ratio_high": high}
     if c_clip is not None:
         out["gate.clip_ratio_c"] = c_clip
     return out

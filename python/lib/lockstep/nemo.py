@@ -20,7 +20,7 @@ Written against NeMo RL at 7ea279ab (`nemo_rl/algorithms/loss/interfaces.py`, `l
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
@@ -29,6 +29,7 @@ from torch import Tensor
 
 from . import Credit, Error, Recipe
 from ._host import Host, corrected, metrics, replace, sums
+from .faults import of_values
 
 __all__ = ["ClippedPGLossFn", "patch"]
 
@@ -139,8 +140,13 @@ def _checked(keys: dict[str, Any]) -> dict[str, Any]:
             refuse("truncated_importance_sampling_type", "expected use_importance_sampling_correction with it")
         if not (keys["truncated_importance_sampling_ratio"] or 0) > 0:
             refuse("truncated_importance_sampling_ratio", "expected a number above 0")
-        if kind != "tis" and keys["truncated_importance_sampling_ratio_min"] is None:
+        least = keys["truncated_importance_sampling_ratio_min"]
+        if kind != "tis" and least is None:
             refuse("truncated_importance_sampling_ratio_min", f"expected a number with {kind}")
+        if least is not None and least > keys["truncated_importance_sampling_ratio"]:
+            refuse("truncated_importance_sampling_ratio_min", "expected at most truncated_importance_sampling_ratio")
+        if kind == "seq-mask-tis" and keys["sequence_level_importance_ratios"]:
+            refuse("truncated_importance_sampling_type", "cannot be combined with sequence_level_importance_ratios: its weights are per token")
     return keys
 
 
@@ -245,6 +251,15 @@ class ClippedPGLossFn:
         def over(values: Tensor) -> float:
             return (torch.where(mask, values.double(), 0.0).sum() / tokens).item()
 
+        def unless_refused(metric: Callable[[], float]) -> float:
+            # A value that only a metric reads must not end the training.
+            try:
+                return metric()
+            except Error as refused:
+                if not of_values(refused):
+                    raise
+                return float("nan")
+
         def apart(first: Tensor, second: Tensor) -> float:
             # The KL estimate on the first policy's samples, as a metric.
             own = {"extends": "nemo", "kl": {"estimator": self.keys["reference_policy_kl_type"], "coef": 0.0}}
@@ -253,16 +268,21 @@ class ClippedPGLossFn:
 
         said = {
             "token_mult_prob_error": over((sampler - old).abs().exp()),
-            "gen_kl_error": apart(sampler, old),
-            "policy_kl_error": apart(old, sampler),
+            "gen_kl_error": unless_refused(lambda: apart(sampler, old)),
+            "policy_kl_error": unless_refused(lambda: apart(old, sampler)),
             "approx_entropy": -over((logp - sampler).exp() * logp),
         }
-        if not self.keys["sequence_level_importance_ratios"]:
+        def sampled() -> float:
             weights = corrected("nemo", correction(self.keys), old, sampler, loss_mask=mask)
             left = mask if weights.loss_mask is None else weights.loss_mask.bool()
-            said["sampling_importance_ratio"] = over(torch.where(left, weights.weights, 0.0))
+            return over(torch.where(left, weights.weights, 0.0))
+
+        if not self.keys["sequence_level_importance_ratios"]:
+            said["sampling_importance_ratio"] = unless_refused(sampled)
         if self.keys["force_on_policy_ratio"] or not self.keys["disable_ppo_ratio"]:
-            said |= {"probs_ratio": of["ratio_mean"] * share, "probs_ratio_min": of["ratio_min"], "probs_ratio_max": of["ratio_max"]}
+            # NeMo RL takes the minimum and the maximum of those of micro-batches.
+            least, most = (of["ratio_min"], of["ratio_max"]) if share else (float("inf"), float("-inf"))
+            said |= {"probs_ratio": of["ratio_mean"] * share, "probs_ratio_min": least, "probs_ratio_max": most}
         return said
 
 

@@ -44,7 +44,7 @@ _MODULE = "openrlhf.models.loss"
 
 def settings(loss: PolicyLoss) -> dict[str, Any]:
     """Translates the arguments of a `PolicyLoss`, except its correction, to a recipe."""
-    out: dict[str, Any] = {"extends": "openrlhf", "gate.clip_ratio_low": loss.clip_eps_low, "gate.clip_ratio_high": loss.clip_eps_high}
+    out: dict[str, Any] = {"extends": "openrlhf", "gate.clip_ratio_low": min(loss.clip_eps_low, 1.0), "gate.clip_ratio_high": loss.clip_eps_high}
     if loss.dual_clip is not None:
         out["gate.clip_ratio_c"] = loss.dual_clip
     if loss.policy_loss_type == "gspo":

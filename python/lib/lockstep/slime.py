@@ -59,6 +59,8 @@ def settings(args: Any) -> dict[str, Any]:
     """Translates slime's arguments for the policy loss, except its correction, to a recipe."""
     name, low = args.advantage_estimator, args.eps_clip
     high = low if args.eps_clip_high is None else args.eps_clip_high
+    # A lower bound of the ratio at or below 0 never applies.
+    low = min(low, 1.0)
     if name not in _ESTIMATORS:
         raise Error(f"--advantage-estimator is {name!r}: expected one of {', '.join(_ESTIMATORS)}")
     out: dict[str, Any] = {"extends": _ESTIMATORS[name]}

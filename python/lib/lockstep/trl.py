@@ -48,8 +48,9 @@ def settings(args: Any, max_completion_length: int | None = None) -> dict[str, A
     kind = args.loss_type
     if kind not in _PRESETS:
         raise Error(f"loss_type is {kind!r}: expected one of {', '.join(_PRESETS)}")
-    low = args.epsilon
-    high = low if args.epsilon_high is None else args.epsilon_high
+    # A lower bound of the ratio at or below 0 never applies.
+    low = min(args.epsilon, 1.0)
+    high = args.epsilon if args.epsilon_high is None else args.epsilon_high
     out: dict[str, Any] = {"extends": _PRESETS[kind]}
     if kind == "sapo":
         out |= {"gate.tau_pos": args.sapo_temperature_pos, "gate.tau_neg": args.sapo_temperature_neg}
@@ -59,6 +60,8 @@ def settings(args: Any, max_completion_length: int | None = None) -> dict[str, A
         out |= {f"gate.{key}": getattr(args, f"vespo_{key}") for key in ("k_pos", "lambda_pos", "k_neg", "lambda_neg")}
         # The sampler's weights come with the batch.
         out["correction"] = "none"
+        if getattr(args, "top_entropy_quantile", 1.0) < 1.0:
+            raise Error("top_entropy_quantile is below 1: expected 1 with loss_type 'vespo', whose sequence weight would leave out the same tokens")
     elif args.delta is None:
         out |= {"gate.clip_ratio_low": low, "gate.clip_ratio_high": high}
     else:
@@ -170,6 +173,10 @@ class LockstepGRPOTrainer(GRPOTrainer):
             # A quantile over all processes, computed by TRL.
             kept = self.get_high_entropy_mask(seen["entropies"], mask, 1 - self.top_entropy_quantile)
             weights = kept.to(logp.dtype) if weights is None else weights * kept
+        sampler = inputs.get("sampling_per_token_logps")
+        if sampler is not None:
+            # What vLLM could not score says nothing about how far off-policy a sequence is.
+            sampler = torch.where(sampler.isnan(), logp.detach(), sampler)
         advantage = inputs["advantages"]
         old = inputs.get("old_per_token_logps")
         out = _loss(
@@ -178,7 +185,7 @@ class LockstepGRPOTrainer(GRPOTrainer):
             logp=logp,
             logp_old=logp.detach() if old is None else old,
             logp_ref=inputs.get("ref_per_token_logps") if self.beta else None,
-            logp_rollout=inputs.get("sampling_per_token_logps"),
+            logp_rollout=sampler,
             loss_mask=mask,
             **self._lockstep_options,
         )

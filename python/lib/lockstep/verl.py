@@ -60,32 +60,37 @@ def _dual_clip(config: Any) -> dict[str, Any]:
     return {**_clip(config), "gate.clip_ratio_c": config.get("clip_ratio_c", 3.0)}
 
 
+def _dppo_kl(config: Any) -> dict[str, Any]:
+    # A bound of the divergence, in nats.
+    return {**_dual_clip(config), _CLIP[0]: _bounds(config)[0]}
+
+
 def _cispo(config: Any) -> dict[str, Any]:
     low, high = _bounds(config)
     return {"gate.low": max(1.0 - low, 0.0), "gate.high": 1.0 + high}
 
 
 def _gmpo(config: Any) -> dict[str, Any]:
-    return dict(zip(("gate.clip_log_low", "gate.clip_log_high"), _bounds(config)))
+    # verl does not bound the log-ratio here.
+    return {"ratio.guard": "none", **dict(zip(("gate.clip_log_low", "gate.clip_log_high"), _bounds(config)))}
 
 
 def _sapo(config: Any) -> dict[str, Any]:
     return {"gate.tau_pos": config.tau_pos, "gate.tau_neg": config.tau_neg}
 
 
+def _covariance(config: Any, **defaults: float) -> dict[str, Any]:
+    """Returns keys of `policy_loss`; for null, the numbers that verl's code falls back to."""
+    values = {key: getattr(config.policy_loss, key) for key in defaults}
+    return {f"gate.{key}": defaults[key] if value is None else value for key, value in values.items()}
+
+
 def _kl_cov(config: Any) -> dict[str, Any]:
-    policy = config.policy_loss
-    return {"gate.kl_cov_ratio": policy.kl_cov_ratio, "gate.ppo_kl_coef": policy.ppo_kl_coef}
+    return _covariance(config, kl_cov_ratio=0.0002, ppo_kl_coef=1.0)
 
 
 def _clip_cov(config: Any) -> dict[str, Any]:
-    policy = config.policy_loss
-    return {
-        **_clip(config),
-        "gate.clip_cov_ratio": policy.clip_cov_ratio,
-        "gate.clip_cov_lb": policy.clip_cov_lb,
-        "gate.clip_cov_ub": policy.clip_cov_ub,
-    }
+    return {**_clip(config), **_covariance(config, clip_cov_ratio=0.0002, clip_cov_lb=1.0, clip_cov_ub=5.0)}
 
 
 def _dro(config: Any) -> dict[str, Any]:
@@ -103,7 +108,7 @@ def _nothing(config: Any) -> dict[str, Any]:
 LOSSES: dict[str, tuple[str, Callable[[Any], dict[str, Any]], bool]] = {
     "vanilla": ("verl", _dual_clip, True),
     "dppo_tv": ("dppo_tv", _dual_clip, True),
-    "dppo_kl": ("dppo_kl", _dual_clip, True),
+    "dppo_kl": ("dppo_kl", _dppo_kl, True),
     "gspo": ("gspo", _clip, True),
     "sapo": ("verl_sapo", _sapo, False),
     "gpg": ("gpg", _nothing, True),

@@ -2,12 +2,19 @@
 
 use crate::outcome::Calls;
 use lockstep::Recipe;
+use lockstep::recipe::{CorrectionChoice, GroupStatistics};
 use serde_json::{Value, json};
 
 /// Those choices regardless of their numbers, without what is only measured.
 pub(crate) fn half(recipe: &Recipe, calls: Calls) -> String {
     let Recipe { reward, advantage, ratio, gate, mask, kl, correction, aggregation, entropy, value, .. } =
         recipe;
+    // The rewards that count in a group are no part of the loss.
+    let same = |choice: &CorrectionChoice| {
+        let group_statistics = GroupStatistics::default();
+        CorrectionChoice { group_statistics, ..choice.clone() }
+    };
+    let correction = correction.as_ref().map(same);
     let mut choices = match calls {
         Calls::Advantages => json!([reward, advantage]),
         Calls::Loss => json!([ratio, gate, mask, kl, correction, aggregation, entropy, value]),

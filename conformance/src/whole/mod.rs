@@ -14,8 +14,8 @@ use crate::oracle::kl::{Kl, KlFormula as Formula};
 use advantage::Estimate;
 use lockstep::Rollouts;
 use lockstep::recipe::{
-    AdvantageEstimator, CountsOf, Denominator, EntropyTokens, KlChoice, KlEstimator, KlPlace, KlRatio,
-    NanReward, QuantileRule, RatioLevel, Recipe, SampleWeights,
+    AdvantageEstimator, CountsOf, Denominator, EntropyTokens, GroupStatistics, KlChoice, KlEstimator,
+    KlPlace, KlRatio, NanReward, QuantileRule, RatioLevel, Recipe, SampleWeights,
 };
 use std::ops::Range;
 
@@ -201,11 +201,12 @@ pub fn credit(recipe: &Recipe, rollouts: &Rollouts<'_>) -> Credit {
         }
         _ => {
             let sums = seen.sums(&penalty);
+            let all = recipe.correction.as_ref().is_none_or(|c| c.group_statistics == GroupStatistics::All);
+            let is_left = |s: usize| {
+                correction.as_ref().is_none_or(|c| batch.of_sequence(s).iter().any(|i| c.kept[*i]))
+            };
             let valid: Vec<bool> = (0..batch.sequences.len())
-                .map(|s| {
-                    rollouts.valid.is_none_or(|valid| valid[s] != 0)
-                        && correction.as_ref().is_none_or(|c| batch.of_sequence(s).iter().any(|i| c.kept[*i]))
-                })
+                .map(|s| rollouts.valid.is_none_or(|valid| valid[s] != 0) && (all || is_left(s)))
                 .collect();
             let rewards = rollouts.rewards.map(|r| wide(Some(r)));
             let rewards = rewards.unwrap_or_else(|| vec![0.0; sums.len()]);

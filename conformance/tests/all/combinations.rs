@@ -63,7 +63,7 @@ const DIMENSIONS: &[&[Choice]] = &[
     &[
         ("[correction]\nlevel = \"token\"\n", &["correction."]),
         ("[correction]\nnan_rollout = \"one\"\n", &["correction."]),
-        ("[correction]\ngroup_statistics = \"kept\"\n", &["correction."]),
+        ("[correction]\ngroup_statistics = \"all\"\n", &["correction."]),
         ("[correction]\nlevel = \"token\"\nrule = \"mask\"\nlow = 0.9\n", &["correction."]),
         ("[correction]\nlevel = \"sequence\"\nrule = \"mask\"\nlow = 0.5\nbound = 20.0\n", &["correction."]),
         ("[correction]\nlevel = \"geometric\"\nrule = \"plain\"\nnormalize = true\n", &["correction."]),

@@ -7,8 +7,8 @@ use crate::ops::correction::CorrectionParams;
 use crate::ops::whiten::{Weighting, WhitenParams};
 use crate::recipe::{
     AdvantageEstimator, Against, AggregationMode, CountedSequences, Denominator, EmptySequence, FilterChoice,
-    GateChoice, GroupStatistics, KlPlace, NanReward, RatioAdvantage, RatioGradient, RatioLevel, Recipe,
-    Reduction, ShapingChoice, SingletonChoice, TimeChoice,
+    GateChoice, KlPlace, NanReward, RatioAdvantage, RatioGradient, RatioLevel, Recipe, Reduction,
+    ShapingChoice, SingletonChoice, TimeChoice,
 };
 use crate::rollouts::Views;
 use crate::stage::with_gate;
@@ -74,10 +74,6 @@ impl Recipe {
             (matches!(reward.filter, Some(FilterChoice::AtMostTokens { .. })), "reward.filter"),
             (self.correction.as_ref().is_some_and(|c| c.normalize), "correction.normalize"),
             (self.correction.as_ref().is_some_and(|c| c.m2_threshold.is_some()), "correction.m2_threshold"),
-            (
-                self.correction.as_ref().is_some_and(|c| c.group_statistics == GroupStatistics::Kept),
-                "correction.group_statistics",
-            ),
             (self.kl.is_some_and(|kl| kl.place == KlPlace::Reward), "kl.place"),
             (advantage.nan_reward != NanReward::Exclude, "advantage.nan_reward"),
             (advantage.over_nonzero == Some(true), "advantage.over_nonzero"),
@@ -194,7 +190,7 @@ impl Plan {
         let cu_seqlens = offsets(there(columns.cu_seqlens, "cu_seqlens")?);
         let cu_groups = offsets(there(columns.cu_groups, "cu_groups")?);
         let mut loss_mask = columns.loss_mask;
-        let mut weights = None;
+        let (mut valid, mut weights) = (columns.valid, None);
         if let Some(choice) = &recipe.correction {
             let CorrectionParams { level, rule, low, high, bound, rejections, denominator, .. } =
                 choice.params()?;
@@ -225,6 +221,10 @@ impl Plan {
             if denominator == crate::ops::correction::Denominator::After {
                 loss_mask = Some(kept_mask.view());
             }
+            if recipe.counts_kept() {
+                // `check` refuses the column beside it.
+                valid = Some(kept.view());
+            }
         }
         let rows = (cu_seqlens, mask(loss_mask));
         let own = match (recipe.advantage.over_time, recipe.advantage.estimator) {
@@ -245,13 +245,7 @@ impl Plan {
             }
             _ => {
                 let offsets = (cu_seqlens, cu_groups);
-                self.of_groups(
-                    exec,
-                    columns,
-                    offsets,
-                    (columns.loss_mask, columns.valid),
-                    (sequences, groups),
-                )?
+                self.of_groups(exec, columns, offsets, (columns.loss_mask, valid), (sequences, groups))?
             }
         };
         if let Some(keep) = own.keep {

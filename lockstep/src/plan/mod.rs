@@ -312,6 +312,11 @@ impl Plan {
         }
         if self.calls.has(Call::Advantages) {
             self.recipe.check_ends_present(columns.columns())?;
+            let host = self.host.iter().any(|stage| stage.call == Call::Advantages);
+            if self.recipe.counts_kept() && !host && columns.valid.is_some() {
+                let expected = "no such column in a plan, or correction.group_statistics = \"all\"";
+                return Err(lockstep_core::Error::Combination { argument: "valid", expected }.into());
+            }
         }
         for column in columns.columns().iter() {
             let Some(expected) = self.capacity.length(column.shape()) else { continue };

@@ -49,7 +49,9 @@ impl Recipe {
         let batch = rollouts.batch()?;
         let capacity =
             Capacity { tokens: batch.tokens(), sequences: batch.sequences(), groups: batch.groups() };
-        if [capacity.tokens, capacity.sequences, capacity.groups].contains(&0) {
+        // A launch leaves a sequence out for one reason, the column or the rejection.
+        let two_reasons = rollouts.valid.is_some() && self.counts_kept();
+        if two_reasons || [capacity.tokens, capacity.sequences, capacity.groups].contains(&0) {
             return Ok(None);
         }
         let plan = self.plan_exactly(capacity, calls, outputs)?;

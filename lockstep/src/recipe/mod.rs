@@ -99,7 +99,7 @@
 //! high = 2.0                       # inf: no upper end
 //! m2_threshold = 0.04              # M2PO: rejects the largest squared log-ratios until their mean is
 //!                                  # below this; omitted: none
-//! group_statistics = "all"         # in a group's mean and deviation: all | kept (by rejection)
+//! group_statistics = "kept"        # in a group's mean and deviation: kept (not rejected) | all (frameworks)
 //! nan_rollout = "error"            # a NaN in logp_rollout: error | one (the ratio is 1: TRL)
 //! bound = 20.0                     # of log-ratios; omitted: none
 //! normalize = false                # true: divide by the mean over the batch

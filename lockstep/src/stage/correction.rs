@@ -2,7 +2,7 @@
 
 use super::reward::needed;
 use crate::ops::correction::{Correction, CorrectionParams, rollout_correction, second_moment_mask};
-use crate::recipe::{CorrectionChoice, NanRollout, Recipe, WeightLevel, WeightRule};
+use crate::recipe::{CorrectionChoice, GroupStatistics, NanRollout, Recipe, WeightLevel, WeightRule};
 use crate::{Batch, Device, Error, Rollouts};
 use lockstep_core::correction::Rejections;
 use std::borrow::Cow;
@@ -24,6 +24,11 @@ impl Recipe {
             out.keep_only(batch, &second_moment_mask(batch, old, &rollout, threshold)?);
         }
         Ok(out)
+    }
+
+    /// Whether rejected sequences leave the statistics of their group.
+    pub(crate) fn counts_kept(&self) -> bool {
+        self.correction.as_ref().is_some_and(|choice| choice.group_statistics == GroupStatistics::Kept)
     }
 
     /// Whether a NaN of the sampler stands for the ratio 1.

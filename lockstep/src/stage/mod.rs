@@ -18,7 +18,7 @@ mod value;
 use crate::ops::correction::Denominator;
 use crate::ops::{log_ratio_scan, mask_sequences};
 use crate::plan::Calls;
-use crate::recipe::{AdvantageEstimator, Call, GroupStatistics, RatioLevel, Recipe, Reduction};
+use crate::recipe::{AdvantageEstimator, Call, RatioLevel, Recipe, Reduction};
 use crate::{CorrectionReport, Credit, Device, Error, Loss, Outputs, PolicyInput, Rollouts};
 pub(crate) use advantage::PASS_AT_K;
 use advantage::Rewards;
@@ -127,9 +127,7 @@ impl Recipe {
                         &none
                     }
                 };
-                let of_kept =
-                    self.correction.as_ref().is_some_and(|c| c.group_statistics == GroupStatistics::Kept);
-                let kept = correction.as_ref().filter(|_| of_kept).map(|c| &c.kept[..]);
+                let kept = correction.as_ref().filter(|_| self.counts_kept()).map(|c| &c.kept[..]);
                 let valid = valid(rollouts.valid, kept);
                 let input = Rewards { rewards, valid: valid.as_deref(), columns: rollouts };
                 match estimator {

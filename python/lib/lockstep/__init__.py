@@ -68,14 +68,14 @@ def _leaves(source: Mapping[str, Any], path: tuple[str, ...] = ()) -> Iterator[t
 
 
 def _nested(source: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the mapping as tables: a key `a.b` is `b` of the table `a`."""
+    """Returns the mapping as tables: a key `a.b` is `b` of the table `a`. Of two values of a key, the later counts."""
     out: dict[str, Any] = {}
     for path, value in _leaves(source):
         table, (*tables, last) = out, path
         for name in tables:
             table = table.setdefault(name, {}) if isinstance(table, dict) else table
-        if not isinstance(table, dict) or last in table:
-            raise _error("recipe", f" has the key {'.'.join(path)!r} twice, or as a value and as a table")
+        if not isinstance(table, dict) or isinstance(table.get(last), dict):
+            raise _error("recipe", f" has the key {'.'.join(path)!r} as a value and as a table")
         value = value.item() if hasattr(value, "item") else value
         if value is None or isinstance(value, float) and not isfinite(value):
             raise _error("recipe", f" has {'.'.join(path)} = {value}: expected a finite number, a string or a table (TOML can say inf)")

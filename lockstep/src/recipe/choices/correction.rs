@@ -20,11 +20,11 @@ pub enum NanRollout {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum GroupStatistics {
-    /// All of them, whatever the correction rejects, as in every framework.
+    /// Those of which a token is left, so that what is not learned from moves no baseline.
     #[default]
-    All,
-    /// Those of which a token is left.
     Kept,
+    /// All of them, whatever the correction rejects, as in every framework.
+    All,
 }
 
 /// A rejection criterion.
@@ -66,7 +66,7 @@ pub struct CorrectionChoice {
     /// Which tokens count in the loss's denominators.
     pub denominator: Denominator,
     /// The sequences that count in the mean and deviation of their group.
-    #[serde(skip_serializing_if = "all_count")]
+    #[serde(skip_serializing_if = "kept_count")]
     pub group_statistics: GroupStatistics,
     /// The meaning of a NaN in `logp_rollout`: here, in gates and in the off-policy sequence mask.
     pub nan_rollout: NanRollout,
@@ -90,7 +90,7 @@ impl Default for CorrectionChoice {
             bound: None,
             normalize: false,
             denominator: Denominator::After,
-            group_statistics: GroupStatistics::All,
+            group_statistics: GroupStatistics::Kept,
             nan_rollout: NanRollout::Error,
             m2_threshold: None,
             reject: Vec::new(),
@@ -98,6 +98,6 @@ impl Default for CorrectionChoice {
     }
 }
 
-fn all_count(statistics: &GroupStatistics) -> bool {
-    *statistics == GroupStatistics::All
+fn kept_count(statistics: &GroupStatistics) -> bool {
+    *statistics == GroupStatistics::Kept
 }

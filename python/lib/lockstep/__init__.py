@@ -304,8 +304,8 @@ def advantages(
 
     With `wait=False`, a call on a GPU only launches on torch's current stream: the offsets you pass are
     trusted, and `Credit.check` reports later whether a value was bad, among them a NaN that the recipe's
-    `correction.nan_rollout = "one"` would replace. A recipe with a rule that runs on the
-    host waits anyway; `lockstep explain` on the command line names it.
+    `correction.nan_rollout = "one"` would replace. A recipe with a rule that runs on the host waits anyway;
+    `lockstep explain` on the command line names it.
 
     Raises `Error`: missing columns, each with the stage that needs it; a wrong length or value (`argument`,
     `index`).

@@ -245,12 +245,13 @@ def loss(
 ) -> Loss:
     """Computes the loss of a batch, packed (`[N]` with `cu_seqlens`) or padded (`[B, T]`).
 
-    `credit` is that of `lockstep.advantages`, or your own advantages, `[S]` or per token `[B, T]`; packed ones
-    per token are `Credit(advantages, per_token=True)`. Gradients go to `logp`, and to the columns `entropy` and `values` if the recipe has such a term;
-    other columns are constants. Under autocast, every column is converted to float32, and the loss is
-    float32. Pass denominators other than this batch's as the column `counts`, a tensor (int64, `[3]`: tokens,
-    non-empty sequences, sequences), so that a compiled graph holds no number of one batch. Without `metrics`,
-    the loss of a large batch takes a third of the time.
+    `credit` is that of `lockstep.advantages`, or your own advantages, `[S]` or per token `[B, T]`; packed
+    ones per token are `Credit(advantages, per_token=True)`. Gradients go to `logp`, and to the columns
+    `entropy` and `values` if the recipe has such a term; other columns are constants. Under autocast, every
+    column is converted to float32, and the loss is float32. Pass denominators other than this batch's as
+    the column `counts`, a tensor (int64, `[3]`: tokens, non-empty sequences, sequences), so that a compiled
+    graph holds no number of one batch. Without `metrics`, the loss of a large batch takes a third of the
+    time.
 
     With `wait=False`, a call on a GPU only launches on torch's current stream, and `Loss.check` reports later
     whether a value was bad; `metrics` waits. A recipe with a rule that runs on the host waits anyway, as do

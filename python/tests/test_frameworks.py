@@ -510,3 +510,18 @@ def test_openrlhf_stand_in_is_patched_in_rays_workers(openrlhf_on_disk):
         assert ray.get(found.remote()) == ("lockstep.openrlhf", "dapo")
     finally:
         ray.shutdown()
+
+
+def test_adapters_take_what_their_trainers_take():
+    from lockstep import nemo, verl
+
+    policy = SimpleNamespace(clip_cov_ratio=None, clip_cov_lb=None, clip_cov_ub=None, kl_cov_ratio=None, ppo_kl_coef=None)
+    config = SimpleNamespace(clip_ratio=0.2, clip_ratio_low=1.5, clip_ratio_high=None, policy_loss=policy, get=lambda key, default: default)
+    made = {name: lockstep.recipe({"extends": extends, **keys(config)}).toml for name, (extends, keys, _) in verl.LOSSES.items() if name in ("vanilla", "dppo_kl", "geo_mean", "clip_cov", "kl_cov")}
+    assert "clip_ratio_low = 1.0" in made["vanilla"] and "clip_ratio_low = 1.5" in made["dppo_kl"]
+    assert 'guard = "none"' in made["geo_mean"] and "clip_cov_ub = 5.0" in made["clip_cov"] and "ppo_kl_coef = 1.0" in made["kl_cov"]
+    keys = {**nemo.DEFAULTS, "use_importance_sampling_correction": True, "truncated_importance_sampling_ratio": 2.0, "truncated_importance_sampling_type": "seq-mask-tis", "truncated_importance_sampling_ratio_min": 0.5}
+    assert nemo._checked(dict(keys))
+    for wrong in (dict(truncated_importance_sampling_ratio_min=3.0), dict(sequence_level_importance_ratios=True, token_level_loss=False)):
+        with pytest.raises(lockstep.Error, match="truncated_importance_sampling"):
+            nemo._checked({**keys, **wrong})

@@ -89,6 +89,18 @@ macro_rules! rollouts {
             $(pub $name: ls_span<$own>,)*
         }
 
+        /// # Safety
+        /// As for [`sized`].
+        unsafe fn columns(from: *const ls_rollouts) -> Result<ls_rollouts, Refusal> {
+            // SAFETY: the caller upholds it.
+            let own = unsafe { sized(from, "rollouts")? };
+            if own.reserved == 0 {
+                return Ok(own);
+            }
+            let says = format!("is {}: expected 0", own.reserved);
+            Err(Refusal::new(ls_status::Argument, "rollouts.reserved", says))
+        }
+
         impl ls_rollouts {
             /// Reads the columns from host memory.
             ///
@@ -97,7 +109,7 @@ macro_rules! rollouts {
             pub(crate) unsafe fn read<'a>(from: *const ls_rollouts) -> Result<Rollouts<'a>, Refusal> {
                 // SAFETY: the caller upholds it.
                 unsafe {
-                    let own = sized(from, "rollouts")?;
+                    let own = columns(from)?;
                     Ok(Rollouts { $($name: own.$name.slice(stringify!($name))?),* })
                 }
             }
@@ -109,7 +121,7 @@ macro_rules! rollouts {
             pub(crate) unsafe fn views<'a>(from: *const ls_rollouts) -> Result<Views<'a>, Refusal> {
                 // SAFETY: the caller upholds it.
                 unsafe {
-                    let own = sized(from, "rollouts")?;
+                    let own = columns(from)?;
                     Ok(Views { $($name: own.$name.view(stringify!($name))?),* })
                 }
             }

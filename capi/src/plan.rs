@@ -248,7 +248,6 @@ unsafe fn with(
 /// Pass `credit` for a plan of the loss alone, else null.
 /// This call checks lengths against the plan's; `ls_plan_alarms` reports bad values. Offsets are trusted:
 /// `ls_plan_run` checks them.
-/// `ls_plan_run` checks them.
 ///
 /// # Safety
 /// Until the stream has run the plan: nobody writes the columns, which are initialised; nobody else uses the

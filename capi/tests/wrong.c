@@ -95,6 +95,7 @@ static void devices(void) {
     REFUSED(ls_device_open("cuda:4096", 0, &device), DEVICE, NULL, -1, "");
     REFUSED(ls_device_open("rocm:4096", 0, &device), DEVICE, NULL, -1, "");
     REFUSED(ls_device_open("cuda", 2, &device), ARGUMENT, "threads", -1, "expected 0");
+    REFUSED(ls_device_open("cpu", 1000000, &device), ARGUMENT, "threads", -1, "at most 1024");
     NOTHING(ls_device_describe(NULL) == NULL, "device");
 }
 
@@ -112,6 +113,9 @@ static void columns(const ls_device *device, const ls_recipe *recipe) {
         rollouts.size = sizes[i];
         REFUSED(ls_advantages(device, recipe, &rollouts, &credit), ARGUMENT, "rollouts", -1, "sizeof");
     }
+    rollouts = batch();
+    rollouts.reserved = 7;
+    REFUSED(ls_advantages(device, recipe, &rollouts, &credit), ARGUMENT, "rollouts.reserved", -1, "is 7: expected 0");
     /* A newer caller's struct is accepted if its extra fields are 0. */
     newer.known.size = sizeof newer;
     FINE(ls_advantages(device, recipe, &newer.known, &credit));

@@ -96,7 +96,13 @@ pub enum Error {
 impl Error {
     /// Name of the argument, or of the result that is not finite.
     pub fn argument(&self) -> &'static str {
-        match *self {
+        let mut error = *self;
+        *error.argument_mut()
+    }
+
+    /// The same name, to be replaced by the one that the caller knows.
+    pub fn argument_mut(&mut self) -> &mut &'static str {
+        match self {
             Error::Empty { argument, .. }
             | Error::Length { argument, .. }
             | Error::FirstOffset { argument, .. }

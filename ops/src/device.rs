@@ -2,6 +2,7 @@
 
 use crate::gpu::{cuda, rocm};
 use crate::{Backend, Compiled, Error, SimdLevel};
+use lockstep_core::require;
 use lockstep_cpu::Cpu;
 use lockstep_gpu::{DeviceInfo, Geometry, Report, Stopwatch};
 use std::fmt;
@@ -29,11 +30,19 @@ impl Device {
     /// This machine's CPU at a given SIMD level and number of threads; `None` means the fastest level and all
     /// cores.
     ///
-    /// Errors if the machine lacks the requested level, and lists those that it has; there is no silent
-    /// fallback.
+    /// Errors if the machine lacks the requested level, and lists those that it has, if more than 1024 threads
+    /// are requested, or if the system starts fewer; there is no silent fallback.
     pub fn cpu_with(level: Option<SimdLevel>, threads: Option<usize>) -> Result<Device, Error> {
+        let asked = threads.unwrap_or(1);
+        require::scalar("threads", asked <= 1024, "at most 1024", asked as f64)?;
         let all = || std::thread::available_parallelism().map_or(1, usize::from);
         let cpu = Cpu::new(level.unwrap_or_else(SimdLevel::best), threads.unwrap_or_else(all))?;
+        require::scalar(
+            "threads",
+            asked <= cpu.threads(),
+            "a number that the system can start",
+            asked as f64,
+        )?;
         Ok(Device { kind: Kind::Cpu(cpu) })
     }
 

@@ -15,18 +15,11 @@ pub(super) trait Naming {
 impl<T> Naming for Result<T, Error> {
     fn naming(self, names: &[(&str, &'static str)]) -> Self {
         self.map_err(|mut error| {
-            if let Error::Argument(
-                Argument::Empty { argument, .. }
-                | Argument::Length { argument, .. }
-                | Argument::FirstOffset { argument, .. }
-                | Argument::Decreasing { argument, .. }
-                | Argument::LastOffset { argument, .. }
-                | Argument::EmptyRow { argument, .. }
-                | Argument::Value { argument, .. }
-                | Argument::Combination { argument, .. },
-            ) = &mut error
+            if let Error::Argument(inner) = &mut error
+                && !matches!(inner, Argument::NotFinite { .. })
+                && let Some((_, column)) = names.iter().find(|(own, _)| *own == inner.argument())
             {
-                *argument = names.iter().find(|(own, _)| own == argument).map_or(*argument, |pair| pair.1);
+                *inner.argument_mut() = column;
             }
             error
         })

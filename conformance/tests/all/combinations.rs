@@ -6,209 +6,151 @@ use lockstep::{Device, Error, Recipe, Rollouts};
 use lockstep_conformance::cases::hash::Source;
 use std::collections::BTreeSet;
 
-/// A choice in TOML, with keys of which an error about it must name one.
-type Choice = (&'static str, &'static [&'static str]);
+/// Choices of a table: the table; keys of which an error about them must name one; the choices in TOML,
+/// separated by `|`, and the keys of each by `;`.
+type Choices = (&'static str, &'static [&'static str], &'static str);
 
 /// Choices from the same table in a dimension exclude each other.
-const DIMENSIONS: &[&[Choice]] = &[
+const DIMENSIONS: &[&[Choices]] = &[
+    &[(
+        "gate.",
+        &["gate.kind"],
+        "kind = 'sapo' | kind = 'cispo' | kind = 'reinforce' | kind = 'dppo_tv' | kind = 'dppo_kl' | \
+         kind = 'gmpo' | kind = 'dro'; beta = 0.1 | kind = 'minirl' | kind = 'remix' | \
+         kind = 'two_sided'; delta = 4.0 | kind = 'topr' | kind = 'kl_cov'; kl_cov_ratio = 0.25 | \
+         kind = 'vespo' | kind = 'vespo'; against = 'old' | kind = 'vespo'; lambda_floor = 2.5 | \
+         kind = 'gmpo'; bounds = 'ratio' | kind = 'kl_cov'; clip_ratio_low = 0.2; clip_ratio_high = 0.2 | \
+         kind = 'clip_cov'; clip_cov_ratio = 0.25; clip_cov_lb = -1.0",
+    )],
     &[
-        ("[gate]\nkind = \"sapo\"\n", &["gate.kind"]),
-        ("[gate]\nkind = \"cispo\"\n", &["gate.kind"]),
-        ("[gate]\nkind = \"reinforce\"\n", &["gate.kind"]),
-        ("[gate]\nkind = \"dppo_tv\"\n", &["gate.kind"]),
-        ("[gate]\nkind = \"dppo_kl\"\n", &["gate.kind"]),
-        ("[gate]\nkind = \"gmpo\"\n", &["gate.kind"]),
-        ("[gate]\nkind = \"dro\"\nbeta = 0.1\n", &["gate.kind"]),
-        ("[gate]\nkind = \"minirl\"\n", &["gate.kind"]),
-        ("[gate]\nkind = \"remix\"\n", &["gate.kind"]),
-        ("[gate]\nkind = \"two_sided\"\ndelta = 4.0\n", &["gate.kind"]),
-        ("[gate]\nkind = \"topr\"\n", &["gate.kind"]),
-        ("[gate]\nkind = \"kl_cov\"\nkl_cov_ratio = 0.25\n", &["gate.kind"]),
-        ("[gate]\nkind = \"vespo\"\n", &["gate.kind"]),
-        ("[gate]\nkind = \"vespo\"\nagainst = \"old\"\n", &["gate.kind"]),
-        ("[gate]\nkind = \"vespo\"\nlambda_floor = 2.5\n", &["gate.kind"]),
-        ("[gate]\nkind = \"gmpo\"\nbounds = \"ratio\"\n", &["gate.kind"]),
-        ("[gate]\nkind = \"kl_cov\"\nclip_ratio_low = 0.2\nclip_ratio_high = 0.2\n", &["gate.kind"]),
-        ("[gate]\nkind = \"clip_cov\"\nclip_cov_ratio = 0.25\nclip_cov_lb = -1.0\n", &["gate.kind"]),
-    ],
-    &[
-        ("[ratio]\nlevel = \"sequence\"\nlog_max = 10.0\n", &["ratio.level"]),
-        ("[ratio]\nlevel = \"sequence\"\nadvantage = \"sequence_mean\"\n", &["ratio.level"]),
-        ("[ratio]\nlevel = \"given\"\n", &["ratio.level"]),
-        ("[ratio]\nlevel = \"min_prefix\"\n", &["ratio.level"]),
-        ("[ratio]\nlevel = \"product\"\n", &["ratio.level"]),
-        ("[ratio]\nlevel = \"sequence\"\ngradient = \"mean\"\n", &["ratio."]),
-        ("[ratio]\nlevel = \"segment\"\n", &["ratio.level"]),
-        ("[ratio]\nlevel = \"segment\"\ngradient = \"mean\"\n", &["ratio."]),
-        ("[ratio]\nlevel = \"product\"\ngradient = \"mean\"\n", &["ratio."]),
-        ("[ratio]\nlevel = \"given\"\ngradient = \"mean\"\n", &["ratio."]),
         (
-            "[ratio]\nlevel = \"product\"\n[aggregation]\nempty = \"one\"\nsequences = \"all\"\n",
+            "ratio.",
+            &["ratio.level"],
+            "level = 'sequence'; log_max = 10.0 | level = 'sequence'; advantage = 'sequence_mean' | \
+             level = 'given' | level = 'min_prefix' | level = 'product'",
+        ),
+        ("ratio.", &["ratio."], "level = 'sequence'; gradient = 'mean'"),
+        ("ratio.", &["ratio.level"], "level = 'segment'"),
+        (
+            "ratio.",
+            &["ratio."],
+            "level = 'segment'; gradient = 'mean' | level = 'product'; gradient = 'mean' | \
+             level = 'given'; gradient = 'mean'",
+        ),
+        (
+            "",
             &["ratio.", "aggregation."],
+            "ratio.level = 'product'; aggregation.empty = 'one'; aggregation.sequences = 'all' | \
+             ratio.level = 'product'; aggregation.empty = 'one'; aggregation.sequences = 'nonempty' | \
+             ratio.level = 'product'; aggregation.empty = 'one'; aggregation.sequences = 'all'; \
+             aggregation.mode = 'token-mean'",
         ),
-        (
-            "[ratio]\nlevel = \"product\"\n[aggregation]\nempty = \"one\"\nsequences = \"nonempty\"\n",
-            &["ratio.", "aggregation."],
-        ),
-        (
-            "[ratio]\nlevel = \"product\"\n[aggregation]\nempty = \"one\"\nsequences = \"all\"\n\
-             mode = \"token-mean\"\n",
-            &["ratio.", "aggregation."],
-        ),
-        ("[ratio]\nguard = \"none\"\n", &["ratio.guard"]),
-        ("[ratio]\non_policy = true\n", &["ratio.on_policy"]),
-        ("[ratio]\nlevel = \"given\"\non_policy = true\n", &["ratio."]),
-        ("[ratio]\nguard = \"straight_through\"\nguard_bound = 0.5\n", &["ratio.guard"]),
+        ("ratio.", &["ratio.guard"], "guard = 'none'"),
+        ("ratio.", &["ratio.on_policy"], "on_policy = true"),
+        ("ratio.", &["ratio."], "level = 'given'; on_policy = true"),
+        ("ratio.", &["ratio.guard"], "guard = 'straight_through'; guard_bound = 0.5"),
     ],
+    &[(
+        "correction.",
+        &["correction."],
+        "level = 'token' | nan_rollout = 'one' | group_statistics = 'all' | \
+         level = 'token'; rule = 'mask'; low = 0.9 | \
+         level = 'sequence'; rule = 'mask'; low = 0.5; bound = 20.0 | \
+         level = 'geometric'; rule = 'plain'; normalize = true | \
+         level = 'one'; rule = 'plain'; denominator = 'before'; \
+         reject = [{ statistic = 'token_k1', high = 1.1 }] | \
+         level = 'one'; rule = 'plain'; reject = [{ statistic = 'token_k1', high = 1.1 }] | \
+         denominator = 'before'; reject = [{ statistic = 'seq_mean_k3', high = 0.5 }]",
+    )],
+    &[(
+        "aggregation.",
+        &["aggregation."],
+        "mode = 'token-mean' | mode = 'token-sum' | mode = 'seq-mean-token-sum' | \
+         mode = 'seq-mean-token-sum-norm'; horizon = 64.0 | \
+         mode = 'seq-mean-token-sum-norm'; horizon = 'longest' | \
+         sequences = 'all'; length = 'at-least-one' | empty = 'one'; sequences = 'all'",
+    )],
+    &[(
+        "kl.",
+        &["[kl]", "kl."],
+        "estimator = 'k1'; coef = 0.1 | estimator = 'abs'; coef = 0.1 | \
+         estimator = 'k2'; coef = 0.1; straight_through = true | \
+         estimator = 'k3'; coef = 0.1; clamp_in = 20.0; clamp_out = 10.0 | \
+         estimator = 'k3'; coef = 0.1; importance_weighted = 'through_ratio' | \
+         estimator = 'k2'; coef = 0.1; importance_weighted = 'detached' | \
+         estimator = 'k3'; coef = 0.1; importance_weighted = 'score' | \
+         estimator = 'k3'; coef = 0.1; importance_weighted = 'through_ratio'; ratio = 'policy' | \
+         estimator = 'k2'; coef = 0.1; importance_weighted = 'detached'; ratio = 'policy' | \
+         estimator = 'k2'; coef = 0.1; ratio = 'policy' | estimator = 'k2'; coef = 0.1; place = 'convex' | \
+         estimator = 'k2'; coef = 0.1; place = 'convex'; importance_weighted = 'detached' | \
+         estimator = 'low_var_kl'; coef = 0.1; place = 'reward' | \
+         estimator = 'k3'; coef = 0.1; place = 'reward'; importance_weighted = 'detached' | \
+         estimator = 'k3'; coef = 0.1; place = 'reward'; straight_through = true",
+    )],
+    &[(
+        "mask.",
+        &["mask."],
+        "opsm_delta = 0.05 | opsm_delta = 0.05; opsm_against = 'rollout' | opsm_against = 'rollout' | \
+         top_entropy = 0.5 | top_entropy = 0.5; quantile = 'torch' | quantile = 'torch'",
+    )],
     &[
-        ("[correction]\nlevel = \"token\"\n", &["correction."]),
-        ("[correction]\nnan_rollout = \"one\"\n", &["correction."]),
-        ("[correction]\ngroup_statistics = \"all\"\n", &["correction."]),
-        ("[correction]\nlevel = \"token\"\nrule = \"mask\"\nlow = 0.9\n", &["correction."]),
-        ("[correction]\nlevel = \"sequence\"\nrule = \"mask\"\nlow = 0.5\nbound = 20.0\n", &["correction."]),
-        ("[correction]\nlevel = \"geometric\"\nrule = \"plain\"\nnormalize = true\n", &["correction."]),
         (
-            "[correction]\nlevel = \"one\"\nrule = \"plain\"\ndenominator = \"before\"\n\
-             [[correction.reject]]\nstatistic = \"token_k1\"\nhigh = 1.1\n",
-            &["correction."],
-        ),
-        (
-            "[correction]\nlevel = \"one\"\nrule = \"plain\"\n[[correction.reject]]\n\
-             statistic = \"token_k1\"\nhigh = 1.1\n",
-            &["correction."],
-        ),
-        (
-            "[correction]\ndenominator = \"before\"\n[[correction.reject]]\nstatistic = \"seq_mean_k3\"\n\
-             high = 0.5\n",
-            &["correction."],
-        ),
-    ],
-    &[
-        ("[aggregation]\nmode = \"token-mean\"\n", &["aggregation."]),
-        ("[aggregation]\nmode = \"token-sum\"\n", &["aggregation."]),
-        ("[aggregation]\nmode = \"seq-mean-token-sum\"\n", &["aggregation."]),
-        ("[aggregation]\nmode = \"seq-mean-token-sum-norm\"\nhorizon = 64.0\n", &["aggregation."]),
-        ("[aggregation]\nmode = \"seq-mean-token-sum-norm\"\nhorizon = \"longest\"\n", &["aggregation."]),
-        ("[aggregation]\nsequences = \"all\"\nlength = \"at-least-one\"\n", &["aggregation."]),
-        ("[aggregation]\nempty = \"one\"\nsequences = \"all\"\n", &["aggregation."]),
-    ],
-    &[
-        ("[kl]\nestimator = \"k1\"\ncoef = 0.1\n", &["[kl]", "kl."]),
-        ("[kl]\nestimator = \"abs\"\ncoef = 0.1\n", &["[kl]", "kl."]),
-        ("[kl]\nestimator = \"k2\"\ncoef = 0.1\nstraight_through = true\n", &["[kl]", "kl."]),
-        ("[kl]\nestimator = \"k3\"\ncoef = 0.1\nclamp_in = 20.0\nclamp_out = 10.0\n", &["[kl]", "kl."]),
-        ("[kl]\nestimator = \"k3\"\ncoef = 0.1\nimportance_weighted = \"through_ratio\"\n", &["[kl]", "kl."]),
-        ("[kl]\nestimator = \"k2\"\ncoef = 0.1\nimportance_weighted = \"detached\"\n", &["[kl]", "kl."]),
-        ("[kl]\nestimator = \"k3\"\ncoef = 0.1\nimportance_weighted = \"score\"\n", &["[kl]", "kl."]),
-        (
-            "[kl]\nestimator = \"k3\"\ncoef = 0.1\nimportance_weighted = \"through_ratio\"\n\
-             ratio = \"policy\"\n",
-            &["[kl]", "kl."],
-        ),
-        (
-            "[kl]\nestimator = \"k2\"\ncoef = 0.1\nimportance_weighted = \"detached\"\nratio = \"policy\"\n",
-            &["[kl]", "kl."],
-        ),
-        ("[kl]\nestimator = \"k2\"\ncoef = 0.1\nratio = \"policy\"\n", &["[kl]", "kl."]),
-        ("[kl]\nestimator = \"k2\"\ncoef = 0.1\nplace = \"convex\"\n", &["[kl]", "kl."]),
-        (
-            "[kl]\nestimator = \"k2\"\ncoef = 0.1\nplace = \"convex\"\nimportance_weighted = \"detached\"\n",
-            &["[kl]", "kl."],
-        ),
-        ("[kl]\nestimator = \"low_var_kl\"\ncoef = 0.1\nplace = \"reward\"\n", &["[kl]", "kl."]),
-        (
-            "[kl]\nestimator = \"k3\"\ncoef = 0.1\nplace = \"reward\"\nimportance_weighted = \"detached\"\n",
-            &["[kl]", "kl."],
-        ),
-        (
-            "[kl]\nestimator = \"k3\"\ncoef = 0.1\nplace = \"reward\"\nstraight_through = true\n",
-            &["[kl]", "kl."],
-        ),
-    ],
-    &[
-        ("[mask]\nopsm_delta = 0.05\n", &["mask."]),
-        ("[mask]\nopsm_delta = 0.05\nopsm_against = \"rollout\"\n", &["mask."]),
-        ("[mask]\nopsm_against = \"rollout\"\n", &["mask."]),
-        ("[mask]\ntop_entropy = 0.5\n", &["mask."]),
-        ("[mask]\ntop_entropy = 0.5\nquantile = \"torch\"\n", &["mask."]),
-        ("[mask]\nquantile = \"torch\"\n", &["mask."]),
-    ],
-    &[
-        ("[advantage]\nnorm_by_std = false\n", &["advantage."]),
-        ("[advantage]\nsingleton = \"leave_out\"\n", &["advantage."]),
-        ("[advantage]\nestimator = \"gdpo\"\nsingleton = \"leave_out\"\n", &["advantage."]),
-        ("[advantage]\nwhiten = \"verl\"\n", &["advantage."]),
-        ("[advantage]\nlimit = 1.0\n", &["advantage."]),
-        ("[advantage]\nleast_std = 0.1\n", &["advantage."]),
-        ("[advantage]\nwhiten = \"areal\"\n", &["advantage."]),
-        (
-            "[advantage]\nestimator = \"gdpo\"\nleave_one_out = true\nwhiten = \"nemo_gdpo\"\n",
+            "advantage.",
             &["advantage."],
+            "norm_by_std = false | singleton = 'leave_out' | estimator = 'gdpo'; singleton = 'leave_out' | \
+             whiten = 'verl' | limit = 1.0 | least_std = 0.1 | whiten = 'areal' | \
+             estimator = 'gdpo'; leave_one_out = true; whiten = 'nemo_gdpo' | \
+             estimator = 'tempo'; pad_id = 1 | estimator = 'grpo_batch' | estimator = 'grpo_leave_one_out' | \
+             estimator = 'rloo' | estimator = 'opo' | estimator = 'gpg' | estimator = 'pass_k' | \
+             estimator = 'mc_grpo' | estimator = 'max_rl' | estimator = 'remax' | estimator = 'vcpo' | \
+             estimator = 'vcpo'; robust = 'median' | estimator = 'reinforce_plus_plus' | \
+             estimator = 'reinforce_plus_plus_baseline' | estimator = 'reward' | \
+             estimator = 'pass_at_k'; k = 2 | estimator = 'pass_at_k'; k = 2; whiten = 'trl' | \
+             estimator = 'role_baseline'; limit = 1.0 | estimator = 'gdpo' | estimator = 'v0_5' | \
+             estimator = 'role_baseline' | estimator = 'tempo'",
         ),
-        ("[advantage]\nestimator = \"tempo\"\npad_id = 1\n", &["advantage."]),
-        ("[advantage]\nestimator = \"grpo_batch\"\n", &["advantage."]),
-        ("[advantage]\nestimator = \"grpo_leave_one_out\"\n", &["advantage."]),
-        ("[advantage]\nestimator = \"rloo\"\n", &["advantage."]),
-        ("[advantage]\nestimator = \"opo\"\n", &["advantage."]),
-        ("[advantage]\nestimator = \"gpg\"\n", &["advantage."]),
-        ("[advantage]\nestimator = \"pass_k\"\n", &["advantage."]),
-        ("[advantage]\nestimator = \"mc_grpo\"\n", &["advantage."]),
-        ("[advantage]\nestimator = \"max_rl\"\n", &["advantage."]),
-        ("[advantage]\nestimator = \"remax\"\n", &["advantage."]),
-        ("[advantage]\nestimator = \"vcpo\"\n", &["advantage."]),
-        ("[advantage]\nestimator = \"vcpo\"\nrobust = \"median\"\n", &["advantage."]),
-        ("[advantage]\nestimator = \"reinforce_plus_plus\"\n", &["advantage."]),
-        ("[advantage]\nestimator = \"reinforce_plus_plus_baseline\"\n", &["advantage."]),
-        ("[advantage]\nestimator = \"reward\"\n", &["advantage."]),
-        ("[advantage]\nestimator = \"pass_at_k\"\nk = 2\n", &["advantage."]),
-        ("[advantage]\nestimator = \"pass_at_k\"\nk = 2\nwhiten = \"trl\"\n", &["advantage."]),
-        ("[advantage]\nestimator = \"role_baseline\"\nlimit = 1.0\n", &["advantage."]),
-        ("[advantage]\nestimator = \"gdpo\"\n", &["advantage."]),
-        ("[advantage]\nestimator = \"v0_5\"\n", &["advantage."]),
-        ("[advantage]\nestimator = \"role_baseline\"\n", &["advantage."]),
-        ("[advantage]\nestimator = \"tempo\"\n", &["advantage."]),
-        ("[advantage.over_time]\nkind = \"gae\"\nlambda = 0.95\n", &["advantage."]),
-        ("[advantage.over_time]\nkind = \"vtrace\"\n", &["advantage."]),
-        ("[advantage.over_time]\nkind = \"mars\"\n", &["advantage."]),
-        ("[advantage.over_time]\nkind = \"ui_s1\"\n", &["advantage."]),
-        ("[advantage.over_time]\nkind = \"optimal_token_baseline\"\n", &["advantage."]),
-        ("[advantage.over_time]\nkind = \"signed_return\"\ngamma = 0.9\n", &["advantage."]),
-    ],
-    &[
-        ("[reward.shaping]\nkind = \"signs\"\ncorrect = 0.1\nwrong = -1.0\n", &["reward."]),
-        ("[reward.shaping]\nkind = \"fapo\"\n", &["reward."]),
-        ("[reward.shaping]\nkind = \"conciser\"\nlimit = 64\n", &["reward."]),
-        ("[reward.shaping]\nkind = \"brpo\"\n", &["reward."]),
-        ("[reward.shaping]\nkind = \"grpovi\"\nmargin = 0.5\n", &["reward."]),
-        ("[reward.shaping]\nkind = \"evol_rl\"\n", &["reward."]),
-        ("[reward.overlong]\nmax_length = 12\nbuffer = 8\n", &["reward."]),
-        ("[reward.filter]\nkind = \"varied\"\n", &["reward."]),
-        ("[reward.filter]\nkind = \"nonzero_advantage\"\n", &["reward."]),
-        ("[reward.sharpen]\nkind = \"ace\"\n", &["reward."]),
-        ("[reward.sharpen]\nkind = \"xrpo\"\n", &["reward."]),
-        ("[reward.filtration]\nkind = \"power\"\n", &["reward."]),
-        ("[reward.weights]\nlength = [1.5, 0.5]\ndifficulty = [0.5, 2.0]\n", &["reward."]),
-        ("[reward]\ncomponents = \"sum\"\n", &["reward."]),
-        ("[reward]\nclip = [0.25, 0.8]\n", &["reward."]),
-        ("[reward]\nreplay_successes = true\n", &["reward."]),
-        ("[reward]\ngroup_factor_cap = 4.0\n", &["reward."]),
-        ("[reward.entropy]\nof = \"sampled\"\n", &["reward."]),
-        ("[reward.entropy]\nof = \"distribution\"\n", &["reward."]),
-    ],
-    &[
-        ("[entropy]\ncoef = 0.01\n", &["entropy"]),
-        ("[entropy]\ncoef = 0.01\nover = \"call\"\n", &["entropy"]),
-        ("[entropy]\ncoef = 0.01\nof = \"positive\"\n", &["entropy"]),
-        ("[entropy]\ncoef = 0.01\nover = \"call\"\nof = \"kept\"\n", &["entropy"]),
-        ("[entropy]\ncoef = 0.01\n[entropy.aggregation]\nmode = \"token-mean\"\n", &["entropy"]),
         (
-            "[entropy]\ncoef = 0.01\nover = \"call\"\nof = \"kept\"\n[mask]\ntop_entropy = 0.5\n",
-            &["entropy", "mask."],
+            "advantage.over_time.",
+            &["advantage."],
+            "kind = 'gae'; lambda = 0.95 | kind = 'vtrace' | kind = 'mars' | kind = 'ui_s1' | \
+             kind = 'optimal_token_baseline' | kind = 'signed_return'; gamma = 0.9",
         ),
-        ("[entropy]\ncoef = 0.01\nof = \"kept\"\n[mask]\ntop_entropy = 0.5\n", &["entropy", "mask."]),
     ],
-    &[("[value]\ncliprange_value = 0.2\n", &["value"])],
-    &[("[metrics]\nreduction = \"exact\"\n", &["metrics."])],
+    &[
+        (
+            "reward.shaping.",
+            &["reward."],
+            "kind = 'signs'; correct = 0.1; wrong = -1.0 | kind = 'fapo' | kind = 'conciser'; limit = 64 | \
+             kind = 'brpo' | kind = 'grpovi'; margin = 0.5 | kind = 'evol_rl'",
+        ),
+        ("reward.overlong.", &["reward."], "max_length = 12; buffer = 8"),
+        ("reward.filter.", &["reward."], "kind = 'varied' | kind = 'nonzero_advantage'"),
+        ("reward.sharpen.", &["reward."], "kind = 'ace' | kind = 'xrpo'"),
+        ("reward.filtration.", &["reward."], "kind = 'power'"),
+        ("reward.weights.", &["reward."], "length = [1.5, 0.5]; difficulty = [0.5, 2.0]"),
+        (
+            "reward.",
+            &["reward."],
+            "components = 'sum' | clip = [0.25, 0.8] | replay_successes = true | group_factor_cap = 4.0",
+        ),
+        ("reward.entropy.", &["reward."], "of = 'sampled' | of = 'distribution'"),
+    ],
+    &[
+        (
+            "entropy.",
+            &["entropy"],
+            "coef = 0.01 | coef = 0.01; over = 'call' | coef = 0.01; of = 'positive' | \
+             coef = 0.01; over = 'call'; of = 'kept' | coef = 0.01; aggregation.mode = 'token-mean'",
+        ),
+        (
+            "",
+            &["entropy", "mask."],
+            "entropy.coef = 0.01; entropy.over = 'call'; entropy.of = 'kept'; mask.top_entropy = 0.5 | \
+             entropy.coef = 0.01; entropy.of = 'kept'; mask.top_entropy = 0.5",
+        ),
+    ],
+    &[("value.", &["value"], "cliprange_value = 0.2")],
+    &[("metrics.", &["metrics."], "reduction = 'exact'")],
 ];
 
 const OFFSETS: [u32; 7] = [0, 5, 6, 15, 17, 20, 28];
@@ -300,22 +242,31 @@ fn run(recipe: &Recipe, seed: u64) -> Result<(), String> {
     finite("value", out.value.iter().flat_map(|value| &value.gradient).copied())
 }
 
-/// Joins both choices into one file; tables that they share are merged.
-fn joined(a: &str, b: &str) -> String {
-    let ([head_a, head_b], mut text) = ([a, b].map(|t| t.lines().next().unwrap_or("")), format!("{a}{b}"));
-    if head_a == head_b {
-        text = format!("{a}{}", b.split_once('\n').map_or("", |(_, rest)| rest));
-    }
-    text
+/// A choice as TOML with a dotted key per line, and keys of which an error about it must name one.
+type Choice = (String, &'static [&'static str]);
+
+fn choices(dimension: &[Choices]) -> Vec<Choice> {
+    let spelled = |(table, keys, all): &Choices| {
+        let line = |key: &str| format!("{table}{}\n", key.trim());
+        let spell = |choice: &str| (choice.split(';').map(line).collect::<String>(), *keys);
+        all.split('|').map(spell).collect::<Vec<_>>()
+    };
+    dimension.iter().flat_map(spelled).collect()
+}
+
+/// The table of each key of a choice.
+fn tables(choice: &str) -> Vec<&str> {
+    choice
+        .lines()
+        .map(|line| line.split(" = ").next().and_then(|key| key.rsplit_once('.')).unwrap().0)
+        .collect()
 }
 
 /// Whether the two share no table but the first.
 fn apart(a: &str, b: &str) -> bool {
-    fn tables(text: &str) -> Vec<&str> {
-        text.lines().filter(|line| line.starts_with('[')).collect()
-    }
     let (a, b) = (tables(a), tables(b));
-    !a[1..].iter().any(|table| b.contains(table)) && !b[1..].iter().any(|table| a.contains(table))
+    let shared = |own: &[&str], other: &[&str]| own.iter().any(|t| *t != own[0] && other.contains(t));
+    !shared(&a, &b) && !shared(&b, &a)
 }
 
 #[test]
@@ -339,16 +290,20 @@ fn every_pair_of_choices_is_refused_by_both_keys_or_runs() {
         }
     };
     // A choice that already contains such a pair is tried alone.
-    let whole = |(text, _): &&Choice| Recipe::from_toml(text).is_ok();
-    for (k, dimension) in DIMENSIONS.iter().enumerate() {
+    let whole = |text: &str| Recipe::from_toml(text).is_ok();
+    let dimensions: Vec<Vec<Choice>> = DIMENSIONS.iter().map(|dimension| choices(dimension)).collect();
+    for (k, dimension) in dimensions.iter().enumerate() {
         for (i, (a, keys)) in dimension.iter().enumerate() {
             attempt(a, [keys, keys]);
+            if !whole(a) {
+                continue;
+            }
             // Within the same dimension, only choices from another table.
-            let near = dimension[i + 1..].iter().filter(|(b, _)| b.lines().next() != a.lines().next());
-            let far = DIMENSIONS[k + 1..].iter().copied().flatten();
-            let others = near.chain(far).filter(whole).filter(|(b, _)| apart(a, b));
-            if Recipe::from_toml(a).is_ok() {
-                others.for_each(|(b, others)| attempt(&joined(a, b), [keys, others]));
+            let near = dimension[i + 1..].iter().filter(|(b, _)| tables(b)[0] != tables(a)[0]);
+            for (b, others) in near.chain(dimensions[k + 1..].iter().flatten()) {
+                if whole(b) && apart(a, b) {
+                    attempt(&format!("{a}{b}"), [keys, others]);
+                }
             }
         }
     }

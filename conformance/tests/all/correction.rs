@@ -4,7 +4,7 @@ use lockstep::core::correction::{K1Band, Rejections, Rule, Statistic, WeightLeve
 use lockstep::ops::correction::{
     Correction, CorrectionParams, Denominator, mismatch_stats, rollout_correction,
 };
-use lockstep::recipe::{AggregationMode, CorrectionChoice, RejectChoice, SingletonChoice};
+use lockstep::recipe::{AggregationMode, CorrectionChoice, SingletonChoice};
 use lockstep::{Batch, Credit, Device, Error, Recipe, Rollouts};
 use lockstep_conformance::precision::{BY_HAND, WORKED};
 
@@ -21,7 +21,11 @@ pub(crate) fn pair(d: &[f32]) -> (Vec<f32>, Vec<f32>) {
 
 fn correct(batch: &Batch<'_>, d: &[f32], params: &CorrectionParams) -> Correction {
     let (old, rollout) = pair(d);
-    rollout_correction(&cpu(), batch, &old, &rollout, params).unwrap()
+    of_policies(batch, &old, &rollout, params)
+}
+
+fn of_policies(batch: &Batch<'_>, old: &[f32], rollout: &[f32], params: &CorrectionParams) -> Correction {
+    rollout_correction(&cpu(), batch, old, rollout, params).unwrap()
 }
 
 fn only(statistic: Statistic, low: Option<f32>, high: f32, band: K1Band) -> CorrectionParams {
@@ -80,8 +84,7 @@ fn rejection_by_differences_of_probabilities() {
     let [half, quarter] = [0.5f32.ln(), 0.25f32.ln()];
     let kept = |statistic, low, high| {
         let params = only(statistic, low, high, K1Band::Rho);
-        let old = [half, quarter, half];
-        rollout_correction(&cpu(), &batch, &old, &[quarter, half, half], &params).unwrap().kept_mask
+        of_policies(&batch, &[half, quarter, half], &[quarter, half, half], &params).kept_mask
     };
     assert_eq!(kept(Statistic::TokenDiff, None, 0.2), [0, 0, 1]);
     assert_eq!(kept(Statistic::TokenDiff, Some(-0.3), 0.2), [0, 1, 1]);
@@ -92,11 +95,6 @@ fn rejection_by_differences_of_probabilities() {
         assert_eq!(kept(statistic, Some(1e-3), 1.0), [0; 3]);
         assert_eq!(kept(statistic, Some(-1.0), -1e-3), [0; 3]);
     }
-    let error = |low, high| {
-        Rejections::NONE.with(Statistic::TokenDiff, low, high, K1Band::Rho).unwrap_err().to_string()
-    };
-    assert!(error(Some(0.5), 0.2).contains("rejection.low"), "{}", error(Some(0.5), 0.2));
-    assert!(error(None, f32::NAN).contains("rejection.high"), "{}", error(None, f32::NAN));
 }
 
 /// ρ = 2 and 1/8: the largest is 2, whatever the smallest is.
@@ -125,14 +123,13 @@ fn both_ends_of_a_band_are_inside() {
 fn row_10_5_denominator_under_rejection() {
     // Two of four tokens are rejected. Token-mean over the rest doubles their share.
     let batch = Batch::new(&[0, 2, 4], &[0, 2], None).unwrap();
-    let (old, rollout) = pair(&[0.0, 3.0, 0.0, -3.0]);
-    let token = Rejections::NONE.with(Statistic::TokenK2, None, 1.0, K1Band::Rho).unwrap();
+    let recipe = Recipe::builder("t").aggregation(AggregationMode::TokenMean).build().unwrap();
+    let old = Some(&[-1.0; 4][..]);
+    let rollouts = Rollouts { logp: old, logp_old: old, ..Rollouts::new(&[0, 2, 4], &[0, 2]) };
     let coefficients = |denominator| {
-        let params = CorrectionParams { denominator, ..CorrectionParams::NONE.reject(token) };
-        let out = rollout_correction(&cpu(), &batch, &old, &rollout, &params).unwrap();
-        let recipe = Recipe::builder("t").aggregation(AggregationMode::TokenMean).build().unwrap();
-        let rollouts =
-            Rollouts { logp: Some(&old), logp_old: Some(&old), ..Rollouts::new(&[0, 2, 4], &[0, 2]) };
+        let reject = only(Statistic::TokenK2, None, 1.0, K1Band::Rho);
+        let params = CorrectionParams { denominator, ..reject };
+        let out = correct(&batch, &[0.0, 3.0, 0.0, -3.0], &params);
         let counts = out.counts();
         let loss = recipe.loss(&cpu(), &rollouts, &corrected(out, vec![1.0, 1.0])).unwrap();
         assert_eq!(loss.counts, counts);
@@ -140,22 +137,6 @@ fn row_10_5_denominator_under_rejection() {
     };
     assert_eq!(coefficients(Denominator::Before), [-0.25, 0.0, -0.25, 0.0]);
     assert_eq!(coefficients(Denominator::After), [-0.5, 0.0, -0.5, 0.0]);
-}
-
-#[test]
-fn row_10_22_weight_after_clipping() {
-    // r = 1.5 is clipped at 1.2: the loss is −w·1.2·A, not −clip(w·r)·A, and the gradient is 0 whatever w is.
-    let recipe = Recipe::builder("t").ppo_clip(0.2, 0.2, None).build().unwrap();
-    let logp = [-1.0 + 1.5f32.ln(), -1.0];
-    let rollouts =
-        Rollouts { logp: Some(&logp), logp_old: Some(&[-1.0, -1.0]), ..Rollouts::new(&[0, 2], &[0, 1]) };
-    let credit = Credit { weights: Some(vec![0.5, 3.0]), ..Credit::per_sequence(vec![1.0]) };
-    let out = recipe.loss(&cpu(), &rollouts, &credit).unwrap();
-    near(out.token_loss[0].into(), -0.5 * 1.2, WORKED);
-    assert_eq!(out.coef[0], 0.0);
-    // w·r = 3 is far outside the clip range, yet it is not clipped.
-    near(out.token_loss[1].into(), -3.0, WORKED);
-    near(out.coef[1].into(), -1.5, WORKED);
 }
 
 #[test]
@@ -169,27 +150,20 @@ fn a_sequence_that_loses_all_has_no_part_in_its_baseline() {
         .and_then(|r| r.with(Statistic::TokenK2, None, 1.0, K1Band::Rho))
         .unwrap();
     let params = CorrectionParams::truncate(WeightLevel::Token, 2.0).reject(rejections);
-    let out = rollout_correction(&cpu(), &batch, &old, &rollout, &params).unwrap();
-    assert_eq!(out.kept_mask, [0, 0, 0, 0, 1, 1, 0]);
-    assert_eq!(out.kept, [0, 0, 1, 1, 0]);
-    assert_eq!((out.counts_before.tokens, out.counts_after.tokens), (6, 2));
-    assert_eq!((out.counts_before.nonempty, out.counts_after.nonempty), (4, 2));
+    let out = of_policies(&batch, &old, &rollout, &params);
+    assert_eq!((&out.kept_mask[..], &out.kept[..]), (&[0, 0, 0, 0, 1, 1, 0][..], &[0, 0, 1, 1, 0][..]));
+    let counts = [out.counts_before, out.counts_after].map(|counts| (counts.tokens, counts.nonempty));
+    assert_eq!(counts, [(6, 4), (2, 2)]);
     near(out.stats.rejected_fraction, 4.0 / 6.0, BY_HAND);
     near(out.stats.rejected_sequences_fraction, 0.5, BY_HAND);
 
-    let recipe = Recipe::builder("t").norm_by_std(false).singleton(SingletonChoice::Zero).build().unwrap();
-    let reject = |statistic, high| RejectChoice { statistic, low: None, high, band: K1Band::Rho };
-    for (denominator, choice) in
-        [(Denominator::Before, Denominator::Before), (Denominator::After, Denominator::After)]
-    {
-        let choice = CorrectionChoice {
-            m2_threshold: None,
-            level: WeightLevel::Token,
-            reject: vec![reject(Statistic::SeqSumK1, 3.0), reject(Statistic::TokenK2, 1.0)],
-            denominator: choice,
-            ..CorrectionChoice::default()
-        };
-        let recipe = recipe.clone().rebuild("t").correction(choice).build().unwrap();
+    for (denominator, name) in [(Denominator::Before, "before"), (Denominator::After, "after")] {
+        let toml = format!(
+            "advantage = {{ norm_by_std = false, singleton = 'zero' }}\n\
+             correction = {{ level = 'token', denominator = '{name}', reject = [\
+             {{ statistic = 'seq_sum_k1', high = 3.0 }}, {{ statistic = 'token_k2', high = 1.0 }}] }}\n"
+        );
+        let recipe = Recipe::from_toml(&toml).unwrap();
         let rollouts = Rollouts {
             loss_mask: Some(&mask),
             rewards: Some(&[9.0, 9.0, 1.0, 0.0, 9.0]),
@@ -279,7 +253,7 @@ fn saturation_and_its_errors() {
     for level in [WeightLevel::Token, WeightLevel::Sequence, WeightLevel::Geometric] {
         for rule in [Rule::Truncate, Rule::Mask, Rule::Plain] {
             let params = CorrectionParams { level, rule, ..CorrectionParams::NONE };
-            let out = rollout_correction(&cpu(), &batch, &old, &rollout, &params).unwrap();
+            let out = of_policies(&batch, &old, &rollout, &params);
             assert!(out.weights.iter().all(|w| w.is_finite() && *w >= 0.0));
         }
     }
@@ -288,19 +262,22 @@ fn saturation_and_its_errors() {
     assert_eq!(stats.extreme, [1.0; 4]);
     // Without a clamp a plain weight overflows and is refused by index; a truncated weight does not.
     let open = CorrectionParams { level: WeightLevel::Token, bound: f32::INFINITY, ..CorrectionParams::NONE };
-    let error = rollout_correction(&cpu(), &batch, &old, &rollout, &open).unwrap_err().to_string();
-    assert!(error.starts_with("`weights`[1] is not finite"), "{error}");
+    let error =
+        |rollout: &[f32]| rollout_correction(&cpu(), &batch, &old, rollout, &open).unwrap_err().to_string();
+    assert!(error(&rollout).starts_with("`weights`[1] is not finite"), "{}", error(&rollout));
+    let nan = error(&[0.0, f32::NAN, 0.0, 0.0]);
+    assert_eq!(nan, "`logp_rollout`[1] is NaN: expected a log-probability: finite and at most 0");
     let truncated = CorrectionParams { rule: Rule::Truncate, ..open };
-    assert_eq!(
-        rollout_correction(&cpu(), &batch, &old, &rollout, &truncated).unwrap().weights,
-        [0.0, 2.0, 0.0, 2.0]
-    );
-    let nan = rollout_correction(&cpu(), &batch, &old, &[0.0, f32::NAN, 0.0, 0.0], &open).unwrap_err();
-    assert_eq!(nan.to_string(), "`logp_rollout`[1] is NaN: expected a log-probability: finite and at most 0");
-    let error = Rejections::NONE.with(Statistic::SeqMaxK3, Some(0.1), 2.0, K1Band::Rho).unwrap_err();
-    assert!(error.to_string().contains("only an upper bound"), "{error}");
-    let error = Rejections::NONE.with(Statistic::TokenK1, Some(3.0), 2.0, K1Band::Rho).unwrap_err();
-    assert!(error.to_string().contains("`rejection.low` is 3"), "{error}");
+    assert_eq!(of_policies(&batch, &old, &rollout, &truncated).weights, [0.0, 2.0, 0.0, 2.0]);
+    for (statistic, low, high, message) in [
+        (Statistic::SeqMaxK3, Some(0.1), 2.0, "only an upper bound"),
+        (Statistic::TokenK1, Some(3.0), 2.0, "`rejection.low` is 3"),
+        (Statistic::TokenDiff, Some(0.5), 0.2, "rejection.low"),
+        (Statistic::TokenDiff, None, f32::NAN, "rejection.high"),
+    ] {
+        let error = Rejections::NONE.with(statistic, low, high, K1Band::Rho).unwrap_err().to_string();
+        assert!(error.contains(message), "{error}");
+    }
 }
 
 #[test]
@@ -326,12 +303,12 @@ fn mismatch_by_hand() {
 fn a_long_sequence() {
     // A million tokens with ρ = e^0.001: their product exceeds the clamp, their geometric mean does not.
     let n = 1_000_000;
-    let batch = [0, n as u32];
-    let batch = Batch::new(&batch, &[0, 1], None).unwrap();
+    let offsets = [0, n as u32];
+    let batch = Batch::new(&offsets, &[0, 1], None).unwrap();
     let (old, rollout) = (vec![-0.5; n], vec![-0.5 - 1.0 / 1024.0; n]);
     let weight = |level| {
         let params = CorrectionParams { level, ..CorrectionParams::NONE };
-        f64::from(rollout_correction(&cpu(), &batch, &old, &rollout, &params).unwrap().weights[n - 1])
+        f64::from(of_policies(&batch, &old, &rollout, &params).weights[n - 1])
     };
     near(weight(WeightLevel::Sequence) / 20f64.exp(), 1.0, WORKED);
     near(weight(WeightLevel::Geometric), (1.0f64 / 1024.0).exp(), WORKED);
@@ -354,23 +331,24 @@ fn named_recipes_do_what_their_frameworks_do() {
         recipe.advantage.singleton = SingletonChoice::Zero;
         recipe.advantages(&cpu(), &rollouts).unwrap()
     };
-    let weights = |name: &str, want: [f64; 4]| {
-        let got = run(name).weights.unwrap();
-        got.iter().zip(want).for_each(|(w, want)| near((*w).into(), want, 2.0 * WORKED));
-    };
     let r = d.map(|d| f64::from(d).exp());
     let (first, second) = (r[0] * r[1], r[2] * r[3]);
-    weights("verl_tis_token", [2.0, r[1], r[2], r[3]]);
-    weights("slime_tis", [2.0, r[1], r[2], r[3]]);
-    weights("verl_tis_sequence", [2.0, 2.0, second, second]);
-    weights("verl_mis_sequence", [0.0; 4]);
-    weights("icepop", [r[0], r[1], 0.0, r[3]]);
-    // No lower bound: the second stays; the first is above 3.
     assert!(first > 3.0);
-    weights("trl_vllm", [0.0, 0.0, second, second]);
-    weights("decoupled_ppo", r);
-    weights("nemo_seq_mask_tis", [0.0; 4]);
-    weights("geo_rs", [0.0; 4]);
+    for (name, want) in [
+        ("verl_tis_token", [2.0, r[1], r[2], r[3]]),
+        ("slime_tis", [2.0, r[1], r[2], r[3]]),
+        ("verl_tis_sequence", [2.0, 2.0, second, second]),
+        ("verl_mis_sequence", [0.0; 4]),
+        ("icepop", [r[0], r[1], 0.0, r[3]]),
+        // No lower bound: the second stays; the first is above 3.
+        ("trl_vllm", [0.0, 0.0, second, second]),
+        ("decoupled_ppo", r),
+        ("nemo_seq_mask_tis", [0.0; 4]),
+        ("geo_rs", [0.0; 4]),
+    ] {
+        let got = run(name).weights.unwrap();
+        got.iter().zip(want).for_each(|(w, want)| near((*w).into(), want, 2.0 * WORKED));
+    }
     let report = run("icepop").correction.unwrap();
     assert_eq!(report.stats.rejected_fraction, 0.0, "a band zeroes weights, it rejects nothing");
     assert_eq!(report.counts_before, report.counts_after);
@@ -380,29 +358,29 @@ fn named_recipes_do_what_their_frameworks_do() {
 
 #[test]
 fn recipes_refuse_what_does_not_go_together() {
-    let error = |choice| match Recipe::builder("t").correction(choice).build() {
-        Err(Error::Recipe(message)) => message,
-        other => panic!("{other:?}"),
-    };
-    let own = CorrectionChoice::default;
-    assert!(error(CorrectionChoice { high: -1.0, ..own() }).contains("correction.high is -1"));
-    assert!(error(CorrectionChoice { low: Some(3.0), ..own() }).contains("correction.low is 3"));
-    assert!(error(CorrectionChoice { bound: Some(0.0), ..own() }).contains("correction.bound is 0"));
-    let toml = |text: &str| Recipe::from_toml(text).unwrap_err().to_string();
-    assert!(toml("[correction]\nrule = \"plain\"\nlow = 0.5\n").contains("truncate and mask only"));
-    assert!(toml("[correction]\nlevel = \"one\"\n").contains("has no weights"));
-    let reject = "[correction]\n[[correction.reject]]\nstatistic = \"token_k2\"\nhigh = 1.0\n";
-    assert!(Recipe::from_toml(reject).is_ok());
-    assert!(
-        toml(&reject.replace("token_k2", "token_k4"))
-            .contains("unknown variant `token_k4`, expected one of `token_k1`")
-    );
-    assert!(toml(&format!("{reject}low = 0.5\n")).contains("only an upper bound"));
-    let twice = format!("{reject}[[correction.reject]]\nstatistic = \"token_k2\"\nhigh = 2.0\n");
-    assert!(toml(&twice).contains("token_k2 twice"));
+    let reject = "reject = [{ statistic = 'token_k2', high = 1.0";
+    assert!(Recipe::from_toml(&format!("correction = {{ {reject} }}] }}\n")).is_ok());
+    for (choice, message) in [
+        ("high = -1.0", "correction.high is -1"),
+        ("low = 3.0", "correction.low is 3"),
+        ("bound = 0.0", "correction.bound is 0"),
+        ("rule = 'plain', low = 0.5", "truncate and mask only"),
+        ("level = 'one'", "has no weights"),
+        (
+            &format!("{}}}]", reject.replace("k2", "k4")),
+            "unknown variant `token_k4`, expected one of `token_k1`",
+        ),
+        (&format!("{reject}, low = 0.5 }}]"), "only an upper bound"),
+        (&format!("{reject} }}, {{ statistic = 'token_k2', high = 2.0 }}]"), "token_k2 twice"),
+    ] {
+        match Recipe::from_toml(&format!("correction = {{ {choice} }}\n")) {
+            Err(Error::Recipe(error)) => assert!(error.contains(message), "{choice}: {error}"),
+            other => panic!("{choice}: {other:?}"),
+        }
+    }
     let none = Recipe::named("grpo").unwrap();
     let rollouts = Rollouts { rewards: Some(&[1.0, 0.0]), ..Rollouts::new(&[0, 1, 2], &[0, 2]) };
     let credit = none.advantages(&cpu(), &rollouts).unwrap();
     assert_eq!((credit.weights, credit.correction, credit.loss_mask), (None, None, None));
-    assert_eq!(own().denominator, Denominator::After);
+    assert_eq!(CorrectionChoice::default().denominator, Denominator::After);
 }

@@ -24,8 +24,9 @@ fn every_recipe_with_far_policies() {
                 match recipe.loss_into(&device, &rollouts, &credit, outputs, &mut out) {
                     Ok(()) => {
                         let values = out.coef.iter().chain(&out.token_loss);
-                        assert!(values.copied().all(f32::is_finite), "{name}: {out:?}");
-                        assert!(out.loss.is_none_or(f64::is_finite), "{name}: {:?}", out.loss);
+                        let finite =
+                            values.copied().all(f32::is_finite) && out.loss.is_none_or(f64::is_finite);
+                        assert!(finite, "{name}: {out:?}");
                     }
                     Err(error) => {
                         let text = error.to_string();
@@ -50,57 +51,50 @@ fn every_recipe_with_far_policies() {
 
 #[test]
 fn every_estimator_in_groups_of_1_and_4096() {
-    let device = Device::cpu();
     let mut compared = 0;
-    for name in names() {
-        let recipe = Recipe::named(name).unwrap();
-        for n in [1usize, 4096] {
-            let offsets: Vec<u32> = (0..=n as u32).collect();
-            let groups = [0, n as u32];
-            let (ones, logp, zeros) = (vec![1.0f32; n], vec![-1.0f32; n], vec![0; n]);
-            let equal: Vec<f32> = ones.clone();
-            let near: Vec<f32> = (0..n).map(|i| if i % 3 == 0 { 1.000_000_1 } else { 1.0 }).collect();
-            for rewards in [&equal, &near] {
-                let rollouts = Rollouts {
-                    rewards: Some(rewards),
-                    token_rewards: Some(rewards),
-                    reward_components: Some(rewards),
-                    reward_weights: Some(&[1.0]),
-                    baseline: Some(&[0.5]),
-                    baseline_weights: Some(&ones),
-                    tokens: Some(&offsets[1..]),
-                    roles: Some(&offsets[..n]),
-                    flawed: Some(&zeros),
-                    reference: Some(&[0]),
-                    logp_old: Some(&logp),
-                    logp_ref: Some(&logp),
-                    logp_rollout: Some(&logp),
-                    entropy: Some(&ones),
-                    values_old: Some(&ones),
-                    score_norm: Some(&ones),
-                    ..Rollouts::new(&offsets, &groups)
-                };
-                match recipe.advantages(&device, &rollouts) {
-                    Ok(out) => {
-                        assert!(
-                            out.advantage.iter().all(|a| a.is_finite()),
-                            "{name} {n}: {:?}",
-                            &out.advantage[..1]
-                        );
-                        let mean: f64 = out.advantage.iter().map(|a| f64::from(*a)).sum::<f64>() / n as f64;
-                        if *name == "grpo" && std::ptr::eq(rewards, &near) {
-                            // The deviation of these rewards is 5.6e-8 beside an eps of 1e-6.
-                            let most = out.advantage.iter().fold(0.0f32, |most, a| most.max(a.abs()));
-                            assert!(mean.abs() < 1e-7 && most > 0.07 && most < 0.08, "{mean} {most}");
-                        }
-                        compared += n;
-                    }
+    for n in [1usize, 4096] {
+        let offsets: Vec<u32> = (0..=n as u32).collect();
+        let groups = [0, n as u32];
+        let (ones, logp, zeros) = (vec![1.0f32; n], vec![-1.0f32; n], vec![0; n]);
+        let near: Vec<f32> = (0..n).map(|i| if i % 3 == 0 { 1.000_000_1 } else { 1.0 }).collect();
+        for rewards in [&ones, &near] {
+            let rollouts = Rollouts {
+                rewards: Some(rewards),
+                token_rewards: Some(rewards),
+                reward_components: Some(rewards),
+                reward_weights: Some(&[1.0]),
+                baseline: Some(&[0.5]),
+                baseline_weights: Some(&ones),
+                tokens: Some(&offsets[1..]),
+                roles: Some(&offsets[..n]),
+                flawed: Some(&zeros),
+                reference: Some(&[0]),
+                logp_old: Some(&logp),
+                logp_ref: Some(&logp),
+                logp_rollout: Some(&logp),
+                entropy: Some(&ones),
+                values_old: Some(&ones),
+                score_norm: Some(&ones),
+                ..Rollouts::new(&offsets, &groups)
+            };
+            for name in names() {
+                let out = match Recipe::named(name).unwrap().advantages(&Device::cpu(), &rollouts) {
+                    Ok(out) => out.advantage,
                     // A group of one, or an input that the recipe needs: each error names it.
-                    Err(error) => assert!(
-                        error.to_string().contains('`') || error.to_string().contains("recipe"),
-                        "{name}: {error}"
-                    ),
+                    Err(error) => {
+                        let text = error.to_string();
+                        assert!(text.contains('`') || text.contains("recipe"), "{name}: {text}");
+                        continue;
+                    }
+                };
+                assert!(out.iter().all(|a| a.is_finite()), "{name} {n}: {:?}", &out[..1]);
+                if *name == "grpo" && std::ptr::eq(rewards, &near) {
+                    // The deviation of these rewards is 5.6e-8 beside an eps of 1e-6.
+                    let mean = out.iter().map(|a| f64::from(*a)).sum::<f64>() / n as f64;
+                    let most = out.iter().fold(0.0f32, |most, a| most.max(a.abs()));
+                    assert!(mean.abs() < 1e-7 && most > 0.07 && most < 0.08, "{mean} {most}");
                 }
+                compared += n;
             }
         }
     }

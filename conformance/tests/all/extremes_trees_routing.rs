@@ -6,49 +6,31 @@
 
 use crate::extremes_ops::{Tally, compare};
 use lockstep::ops::tree::{Outcomes, TempoParams, tempo};
-use lockstep::{Batch, Device, SimdLevel};
+use lockstep::{Batch, Device};
 use lockstep_conformance::cases::Case;
 use lockstep_conformance::cases::hash::Source;
-use lockstep_conformance::launch;
 use lockstep_conformance::ops::balance::{self, Balance};
 use lockstep_conformance::ops::gating::{self, Gating};
 use lockstep_conformance::oracle::tree_advantage::corrections;
+use lockstep_conformance::{launch, levels};
 use lockstep_core::routing::{Router, RouterKind};
-
-fn reference() -> Device {
-    Device::cpu_with(Some(SimdLevel::Plain), Some(1)).unwrap()
-}
-
-/// Responses of one group, packed.
-fn packed(responses: &[Vec<u32>]) -> (Vec<u32>, Vec<u32>) {
-    let mut offsets = vec![0u32];
-    responses.iter().for_each(|r| offsets.push(offsets[offsets.len() - 1] + r.len() as u32));
-    (offsets, responses.concat())
-}
 
 /// V after − V before for every token, with a magnitude.
 type Corrections = Vec<Vec<(f64, f64)>>;
 
-/// Corrections according to the trie.
-fn of_trie(responses: &[Vec<u32>], rewards: &[f32]) -> Corrections {
-    let outcomes: Vec<f64> = rewards.iter().map(|r| f64::from(*r)).collect();
-    corrections(responses, &outcomes, &vec![1.0; rewards.len()], None)
-}
-
 /// Token advantages of a group on the plain and on the fastest level, which agree, checked against the values
 /// expected from the corrections.
 fn group(responses: &[Vec<u32>], rewards: &[f32], found: Corrections) -> Vec<f32> {
-    let (offsets, tokens) = packed(responses);
-    let groups = [0, responses.len() as u32];
+    let mut offsets = vec![0u32];
+    responses.iter().for_each(|r| offsets.push(offsets[offsets.len() - 1] + r.len() as u32));
+    let (tokens, groups) = (responses.concat(), [0, responses.len() as u32]);
     let batch = Batch::new(&offsets, &groups, None).unwrap();
-    let run = |device: &Device| {
-        tempo(device, &batch, tokens[..].into(), &Outcomes::new(rewards), &TempoParams::DEFAULT)
-            .unwrap()
-            .advantage
-    };
-    let got = run(&reference());
+    let [got, fast] = [levels::reference(), Device::cpu()].map(|device| {
+        let outcomes = Outcomes::new(rewards);
+        tempo(&device, &batch, tokens[..].into(), &outcomes, &TempoParams::DEFAULT).unwrap().advantage
+    });
     let bits = |values: &[f32]| values.iter().map(|x| x.to_bits()).collect::<Vec<_>>();
-    assert_eq!(bits(&got), bits(&run(&Device::cpu())), "one result on every level");
+    assert_eq!(bits(&got), bits(&fast), "one result on every level");
 
     let n = rewards.len() as f64;
     let mean = rewards.iter().map(|r| f64::from(*r)).sum::<f64>() / n;
@@ -84,15 +66,13 @@ fn trees_of_4096_short_responses() {
         let binary: Vec<f32> = (0..4096).map(|i| source.below(i, 2) as f32).collect();
         let near: Vec<f32> = (0..4096).map(|i| if i % 3 == 0 { 1.000_000_1 } else { 1.0 }).collect();
         let wide: Vec<f32> = (0..4096).map(|i| [1e6, -1e6, 1e-6, 0.5][source.below(i, 4)]).collect();
-        for rewards in [binary, near, wide] {
-            let got = group(&responses, &rewards, of_trie(&responses, &rewards));
-            assert!(got.iter().any(|a| *a != 0.0) && got.iter().all(|a| a.is_finite()));
+        for rewards in [binary, near, wide, vec![0.1; 4096]] {
+            let outcomes: Vec<f64> = rewards.iter().map(|r| f64::from(*r)).collect();
+            let got = group(&responses, &rewards, corrections(&responses, &outcomes, &[1.0; 4096], None));
+            assert!(got.iter().all(|a| a.is_finite()));
+            let equal = rewards.iter().all(|r| *r == rewards[0]);
+            assert_eq!(got.iter().all(|a| *a == 0.0), equal, "equal rewards teach nothing");
         }
-        let equal = [0.1; 4096];
-        assert!(
-            group(&responses, &equal, of_trie(&responses, &equal)).iter().all(|a| *a == 0.0),
-            "equal rewards teach nothing"
-        );
     }
 }
 
@@ -129,12 +109,18 @@ fn trees_of_responses_of_a_million_tokens() {
     group(&responses, &[1.0, 0.0, 0.25, 0.0, 1.0], found);
 }
 
-/// Runs a case and compares every row with the oracle.
-fn rows_right(case: &Case) -> usize {
-    let mut tally = Tally::default();
-    compare(case, &launch::run(&reference(), case).unwrap(), &mut tally)
-        .unwrap_or_else(|e| panic!("{}: {e}", case.label));
-    tally.right
+/// Compares every row of a case, and of one with these scores among its own, with the oracle: scores that are
+/// numbers raise no alarm.
+fn rows_right(mut case: Case, seed: u64, far: &[Option<f32>]) {
+    for k in 0..2 {
+        let mut tally = Tally::default();
+        compare(&case, &launch::run(&levels::reference(), &case).unwrap(), &mut tally)
+            .unwrap_or_else(|e| panic!("{} {k}: {e}", case.label));
+        assert_eq!(tally.right, case.data.rows(), "{} {k}", case.label);
+        for (i, score) in case.data.element[0].iter_mut().enumerate() {
+            *score = far[Source::new(seed).below(i, far.len())].unwrap_or(*score);
+        }
+    }
 }
 
 /// One expert, the maximum number of experts, many rows; with and without replay; scores of ±1e30 beside
@@ -151,39 +137,19 @@ fn routers_at_the_extremes() {
         (Router::DEEPSEEK_V3, 1),
         (Router::QWEN3, 2048),
     ];
-    let (mut right, mut asked) = (0, 0);
     for (k, (router, rows)) in routers.into_iter().enumerate() {
-        for backward in [false, true] {
-            for replay in [false, true] {
-                let params = Gating { backward, router, replay, wide: router.experts > 255, bias: false };
-                let case = gating::case(params, rows, Source::new(k as u64));
-                right += rows_right(&case);
-                asked += rows;
-                let mut far = case.clone();
-                let (scores, source) = (&mut far.data.element[0], Source::new(99));
-                (0..scores.len()).for_each(|i| {
-                    let ordinary = scores[i];
-                    scores[i] = [1e30, -1e30, 1e4, -1e4, ordinary][source.below(i, 5)];
-                });
-                right += rows_right(&far);
-                asked += rows;
-            }
+        for (backward, replay) in [(false, false), (false, true), (true, false), (true, true)] {
+            let params = Gating { backward, router, replay, wide: router.experts > 255, bias: false };
+            let case = gating::case(params, rows, Source::new(k as u64));
+            rows_right(case, 99, &[Some(1e30), Some(-1e30), Some(1e4), Some(-1e4), None]);
         }
     }
-    assert_eq!(right, asked, "scores that are numbers raise no alarm");
 }
 
 #[test]
 fn balance_at_the_extremes() {
     for (rows, experts) in [(4096, 1), (1, 512), (2048, 128)] {
         let case = balance::case(Balance { weight: 0.01 }, rows, experts, Source::new(5));
-        assert_eq!(rows_right(&case), rows);
-        let mut far = case.clone();
-        let source = Source::new(98);
-        far.data.element[0]
-            .iter_mut()
-            .enumerate()
-            .for_each(|(i, s)| *s = [1e30, -1e30, 0.0][source.below(i, 3)]);
-        assert_eq!(rows_right(&far), rows);
+        rows_right(case, 98, &[Some(1e30), Some(-1e30), Some(0.0)]);
     }
 }

@@ -7,42 +7,36 @@
 //! L = Σ W·l with constant W, so moving one logp moves one term: the difference of L is W times that of l.
 
 use crate::differences::{Compared, slope, token};
-use crate::gate_batch::data;
-use lockstep::core::kl::Kl;
+use crate::gate_batch::{credit, data, input};
 use lockstep::recipe::{
     AggregationMode, CountedSequences, GateChoice, GuardChoice, KlChoice, KlEstimator, KlPlace, KlRatio,
     KlWeighting, LengthGuard,
 };
-use lockstep::{Batch, Credit, Device, Loss, Outputs, Recipe, Rollouts, ops};
+use lockstep::{Credit, Device, Loss, Outputs, Recipe, Rollouts};
 use lockstep_conformance::cases::{Data, slot};
 use lockstep_conformance::oracle::aggregate::{Denominators, Mode};
-use lockstep_conformance::oracle::kl as oracle_kl;
+use lockstep_conformance::oracle::kl::{Kl, KlFormula};
 use lockstep_conformance::oracle::policy_loss::{Gate, PolicyLoss};
 use lockstep_conformance::oracle::sapo::Sapo;
 use lockstep_conformance::oracle::token::Guard;
-use lockstep_conformance::precision::{FINITE_DIFFERENCE, KINK};
+use lockstep_conformance::precision::KINK;
 use lockstep_conformance::whole::gate as oracle_gate;
 
 const BETA: f32 = 0.25;
 
-fn gates() -> Vec<GateChoice> {
-    let ppo = |clip_ratio_low, clip_ratio_high, clip_ratio_c| GateChoice::PpoClip {
-        clip_ratio_low,
-        clip_ratio_high,
-        clip_ratio_c,
-    };
-    let (clip_ratio_low, clip_ratio_high, clip_ratio_c) = (0.05, 0.05, 1.25);
-    vec![
-        ppo(0.2, 0.28, Some(3.0)),
-        ppo(0.1, 0.1, None),
-        ppo(0.5, 2.0, Some(1.5)),
-        GateChoice::Sapo { tau_pos: 1.0, tau_neg: 1.05 },
-        GateChoice::Sapo { tau_pos: 4.0, tau_neg: 0.5 },
-        GateChoice::Cispo { low: 0.9, high: 1.125 },
-        GateChoice::Reinforce {},
-        GateChoice::DppoTv { clip_ratio_low, clip_ratio_high, clip_ratio_c },
-        GateChoice::DppoKl { clip_ratio_low, clip_ratio_high, clip_ratio_c },
+fn gates() -> [GateChoice; 9] {
+    [
+        "kind = 'ppo_clip', clip_ratio_low = 0.2, clip_ratio_high = 0.28, clip_ratio_c = 3.0",
+        "kind = 'ppo_clip', clip_ratio_low = 0.1, clip_ratio_high = 0.1",
+        "kind = 'ppo_clip', clip_ratio_low = 0.5, clip_ratio_high = 2.0, clip_ratio_c = 1.5",
+        "kind = 'sapo', tau_pos = 1.0, tau_neg = 1.05",
+        "kind = 'sapo', tau_pos = 4.0, tau_neg = 0.5",
+        "kind = 'cispo', low = 0.9, high = 1.125",
+        "kind = 'reinforce'",
+        "kind = 'dppo_tv', clip_ratio_low = 0.05, clip_ratio_high = 0.05, clip_ratio_c = 1.25",
+        "kind = 'dppo_kl', clip_ratio_low = 0.05, clip_ratio_high = 0.05, clip_ratio_c = 1.25",
     ]
+    .map(|gate| Recipe::from_toml(&format!("gate = {{ {gate} }}\n")).unwrap().gate)
 }
 
 fn guards() -> [(Guard, GuardChoice, f32); 3] {
@@ -53,27 +47,22 @@ fn guards() -> [(Guard, GuardChoice, f32); 3] {
     ]
 }
 
-fn estimators() -> Vec<Option<(oracle_kl::Kl, KlChoice)>> {
+fn estimators() -> Vec<Option<(Kl, KlChoice)>> {
     let names = [
-        (oracle_kl::KlFormula::K1, KlEstimator::K1),
-        (oracle_kl::KlFormula::Abs, KlEstimator::Abs),
-        (oracle_kl::KlFormula::K2, KlEstimator::K2),
-        (oracle_kl::KlFormula::K3, KlEstimator::K3),
+        (KlFormula::K1, KlEstimator::K1),
+        (KlFormula::Abs, KlEstimator::Abs),
+        (KlFormula::K2, KlEstimator::K2),
+        (KlFormula::K3, KlEstimator::K3),
     ];
     let mut all = vec![None];
-    for (estimator, choice) in names {
+    for (formula, estimator) in names {
         for straight_through in [false, true] {
             for (clamp_in, clamp_out) in [(None, None), (Some(0.5f32), None), (None, Some(0.03125f32))] {
-                let wide = |clamp: Option<f32>| clamp.map_or(f64::INFINITY, f64::from);
-                let (clamp_in_64, clamp_out_64) = (wide(clamp_in), wide(clamp_out));
-                let oracle = oracle_kl::Kl {
-                    estimator,
-                    clamp_in: clamp_in_64,
-                    clamp_out: clamp_out_64,
-                    straight_through,
-                };
+                let [wide_in, wide_out] = [clamp_in, clamp_out].map(|c| c.map_or(f64::INFINITY, f64::from));
+                let oracle =
+                    Kl { estimator: formula, clamp_in: wide_in, clamp_out: wide_out, straight_through };
                 let choice = KlChoice {
-                    estimator: choice,
+                    estimator,
                     coef: BETA,
                     clamp_in,
                     clamp_out,
@@ -89,13 +78,6 @@ fn estimators() -> Vec<Option<(oracle_kl::Kl, KlChoice)>> {
     all
 }
 
-fn rollouts<'a>(data: &'a Data, groups: &'a [u32]) -> Rollouts<'a> {
-    let [logp, logp_old, logp_ref] =
-        [slot::LOGP, slot::LOGP_OLD, slot::LOGP_REF].map(|k| Some(&data.element[k][..]));
-    let loss_mask = data.mask.as_deref();
-    Rollouts { loss_mask, logp, logp_old, logp_ref, ..Rollouts::new(&data.offsets, groups) }
-}
-
 const MODES: [(AggregationMode, Mode); 5] = [
     (AggregationMode::TokenMean, Mode::TokenMean),
     (AggregationMode::TokenSum, Mode::TokenSum),
@@ -108,12 +90,12 @@ const MODES: [(AggregationMode, Mode); 5] = [
 fn check(device: &Device, data: &Data, recipe: &Recipe, oracle: &PolicyLoss, mode: Mode) -> Compared {
     let advantage = Credit::per_token(data.element[slot::ADVANTAGE].clone());
     let credit = Credit { weights: Some(data.element[slot::WEIGHTS].clone()), ..advantage };
-    let (groups, mut out) = ([0, data.rows() as u32], Loss::default());
-    recipe.loss_into(device, &rollouts(data, &groups), &credit, Outputs::COEF, &mut out).unwrap();
+    let rollouts = Rollouts { logp_ref: Some(&data.element[slot::LOGP_REF]), ..input(data) };
+    let mut out = Loss::default();
+    recipe.loss_into(device, &rollouts, &credit, Outputs::COEF, &mut out).unwrap();
     let coef = out.policy.coef;
 
-    let length = |row: usize| data.span(row).filter(|i| data.live(*i)).count();
-    let lengths: Vec<usize> = (0..data.rows()).map(length).collect();
+    let lengths: Vec<usize> = (0..data.rows()).map(|row| data.members(row).len()).collect();
     let whole = Denominators {
         tokens: lengths.iter().sum::<usize>() as f64,
         sequences: lengths.iter().filter(|n| **n > 0).count() as f64,
@@ -188,42 +170,6 @@ fn length_guard_at_least_one() {
     check(&Device::cpu(), &data, &recipe, &oracle, mode);
 }
 
-#[test]
-fn the_op_kl_alone() {
-    let device = Device::cpu();
-    let data = data(3);
-    let groups = [0, data.rows() as u32];
-    let batch = Batch::with_empty_rows(&data.offsets, &groups, data.mask.as_deref()).unwrap();
-    for (oracle, choice) in estimators().into_iter().flatten() {
-        let kl = Kl {
-            clamp_in: choice.clamp_in.unwrap_or(f32::INFINITY),
-            clamp_out: choice.clamp_out.unwrap_or(f32::INFINITY),
-            straight_through: choice.straight_through,
-            ..Kl::new(match oracle.estimator {
-                oracle_kl::KlFormula::K1 => lockstep::core::kl::KlFormula::K1,
-                oracle_kl::KlFormula::Abs => lockstep::core::kl::KlFormula::Abs,
-                oracle_kl::KlFormula::K2 => lockstep::core::kl::KlFormula::K2,
-                oracle_kl::KlFormula::K3 => lockstep::core::kl::KlFormula::K3,
-            })
-        };
-        let (logp, logp_ref) = (&data.element[slot::LOGP], &data.element[slot::LOGP_REF]);
-        let out = ops::kl(&device, &batch, logp, logp_ref, &kl).unwrap();
-        let value = |x: f64| if oracle.straight_through { x * x / 2.0 } else { oracle.value(x) };
-        let mut compared = 0;
-        for i in (0..data.elements()).filter(|i| data.live(*i)) {
-            let x = f64::from(logp[i]) - f64::from(logp_ref[i]);
-            if oracle.distance_to_kink(x) < KINK {
-                continue;
-            }
-            let want = slope(|step| value(x + step));
-            let error = (f64::from(out.gradient[i]) - want).abs() / want.abs().max(1.0);
-            assert!(error <= FINITE_DIFFERENCE, "{oracle:?} token {i}: {} against {want}", out.gradient[i]);
-            compared += 1;
-        }
-        assert!(compared > 100);
-    }
-}
-
 /// GSPO has one term per sequence, L = −(1/N₊) Σ_i min(s_i A_i, clip(s_i) A_i): the test takes its
 /// differences, not those of a token form.
 #[test]
@@ -232,11 +178,10 @@ fn gspo_is_the_gradient_of_one_term_a_sequence() {
     let (low, high) = (0.05f32, 0.08f32);
     let recipe = Recipe::named("gspo").unwrap().rebuild("wide").ppo_clip(low, high, None).build().unwrap();
     let (logp, logp_old) = (&data.element[slot::LOGP], &data.element[slot::LOGP_OLD]);
-    let (groups, advantage) = ([0, data.rows() as u32], &data.row[0]);
-    let credit = Credit::per_sequence(advantage.clone());
-    let coef = recipe.loss(&Device::cpu(), &rollouts(&data, &groups), &credit).unwrap().policy.coef;
+    let advantage = &data.row[0];
+    let coef = recipe.loss(&Device::cpu(), &input(&data), &credit(&data)).unwrap().policy.coef;
 
-    let nonempty = (0..data.rows()).filter(|row| data.span(*row).any(|i| data.live(i))).count() as f64;
+    let nonempty = (0..data.rows()).filter(|row| !data.members(*row).is_empty()).count() as f64;
     let term = |row: usize, moved: usize, step: f64| {
         let live = data.members(row);
         let d = |i: usize| f64::from(logp[i]) - f64::from(logp_old[i]) + if i == moved { step } else { 0.0 };

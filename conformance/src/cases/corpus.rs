@@ -3,7 +3,7 @@
 
 use super::hash::Source;
 use super::masks::Mask;
-use super::shapes::Shape;
+use super::shapes::{Shape, named, small};
 use super::values::{self, Range};
 use super::{Case, Data};
 use crate::ops::{AnyOp, group};
@@ -31,6 +31,29 @@ pub fn tokens(shape: &Shape, mask: Mask, range: Range, source: Source) -> Data {
     ];
     data.row = vec![data.per_row(|s| values::advantage(source.fork(6), s))];
     data
+}
+
+/// Cases of an op on [`tokens`], on small shapes and every mask; the last ones on special shapes.
+pub(crate) fn token_cases<P: Into<AnyOp> + Copy>(
+    all: impl Iterator<Item = (P, Range)>,
+    last: P,
+    source: Source,
+) -> Vec<Case> {
+    let mut cases: Vec<Case> =
+        all.enumerate().map(|(k, (params, range))| cycled(params, range, k, source)).collect();
+    for (shape, mask) in EXTREMES {
+        cases.push(token_case(last, &named(shape), mask, Range::Realistic, cases.len(), source));
+    }
+    cases
+}
+
+/// Shapes at the extremes.
+pub(crate) const EXTREMES: [(&str, Mask); 3] =
+    [("large", Mask::Random), ("one", Mask::Absent), ("nothing", Mask::Full)];
+
+/// Case k of an op on [`tokens`], on one of the small shapes and with one of the masks.
+pub(crate) fn cycled(params: impl Into<AnyOp>, range: Range, k: usize, source: Source) -> Case {
+    token_case(params, &small()[k % 3], Mask::ALL[k % 6], range, k, source)
 }
 
 /// Case k of an op on [`tokens`].

@@ -16,7 +16,7 @@ pub use corpus::corpus;
 use self::hash::Source;
 use self::masks::garbage;
 use self::shapes::Shape;
-use crate::ops::AnyOp;
+use crate::ops::{AnyOp, OpTest};
 use lockstep_core::ragged::{Mask, Offsets};
 
 /// A packed batch with the arrays of one op. The op decides what each [`slot`] means.
@@ -124,6 +124,23 @@ impl Data {
     }
 }
 
+/// A case of each item, made from its number and a stream of that number.
+pub(crate) fn numbered<T>(
+    items: impl IntoIterator<Item = T>,
+    source: Source,
+    case: impl Fn(usize, T, Source) -> Case,
+) -> Vec<Case> {
+    items.into_iter().enumerate().map(|(k, item)| case(k, item, source.fork(k as u64))).collect()
+}
+
+/// Every pair, in the order of two nested loops.
+pub(crate) fn pairs<A: Clone, B: Clone>(
+    outer: impl IntoIterator<Item = A>,
+    inner: impl IntoIterator<Item = B> + Clone,
+) -> impl Iterator<Item = (A, B)> {
+    outer.into_iter().flat_map(move |a| inner.clone().into_iter().map(move |b| (a.clone(), b)))
+}
+
 /// One launch of one op.
 #[derive(Clone, Debug)]
 pub struct Case {
@@ -138,6 +155,21 @@ pub struct Case {
 }
 
 impl Case {
+    /// A case of an op whose cases all catch the same bugs.
+    pub(crate) fn of<P: OpTest>(params: P, label: String, data: Data) -> Case {
+        Case { label, catches: P::CATCHES, params: params.into(), data }
+    }
+
+    /// The same on groups of rewards.
+    pub(crate) fn of_groups<P: OpTest>(params: P, valid: bool, data: Data) -> Case {
+        Case::of(params, format!("{params:?}, {} groups, valid {valid}", data.rows()), data)
+    }
+
+    /// The case with a number in front of its label.
+    pub(crate) fn numbered(self, k: usize) -> Case {
+        Case { label: format!("{k}: {}", self.label), ..self }
+    }
+
     /// The op's name in core's table.
     pub fn op(&self) -> &'static str {
         self.params.op()

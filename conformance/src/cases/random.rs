@@ -70,6 +70,20 @@ impl Draw {
         Shape { name: "random", catches: CATCHES, lengths: self.lengths() }
     }
 
+    /// A temperature.
+    pub(crate) fn temperature(&mut self) -> f32 {
+        if self.yes() { 1.0 } else { 0.25 + 2.0 * self.unit() }
+    }
+
+    /// The length of a row of logits, one of `kinds` kinds: short, middle, long.
+    pub(crate) fn vocab(&mut self, kinds: usize) -> usize {
+        match self.below(kinds) {
+            0 => 1 + self.below(40),
+            1 => 100 + self.below(200),
+            _ => 1 + self.below(5000),
+        }
+    }
+
     /// In 0..n, or the most rows of the case if that is less.
     pub fn at_most(&mut self, n: usize) -> u32 {
         self.below(n).min(self.most) as u32

@@ -59,7 +59,7 @@ pub(crate) fn mismatch(data: &Data, bound: f64) -> Vec<Want> {
             sums[12].add(ppl, (ppl + 1.0) * spread / d.len() as f64 + ppl.abs());
             sums[13].add(1.0, 0.0);
         }
-        push_all(&mut wants, &sums);
+        push_all(&mut wants, sums);
         let max = |sign: f64| d.iter().map(|d| sign * d).fold(f64::NEG_INFINITY, f64::max);
         for (want, value) in [(&mut high, max(1.0)), (&mut low, max(-1.0))] {
             want.push(value, if value.is_finite() { value.abs() } else { 0.0 });
@@ -179,7 +179,7 @@ impl Weights {
             sums[7].add(d.len() as f64, 0.0);
             sums[8].add(sums[2].0 / n, sums[2].1 / n);
             sums[9].add(f64::from(u8::from(!d.is_empty())), 0.0);
-            push_all(&mut wants, &sums);
+            push_all(&mut wants, sums);
             let doubt = if sums[6].1 < 0.0 && !certain { f64::INFINITY } else { 0.0 };
             row_kept.push(f64::from(u8::from(sums[6].0 > 0.0)), doubt);
             for (want, (value, magnitude)) in maxima.iter_mut().zip(largest) {

@@ -49,6 +49,19 @@ impl Want {
         want
     }
 
+    /// Values of all elements that are rounded once: the binary64 operations before that add 1e-6 of a unit of
+    /// the magnitudes that come with them.
+    pub(crate) fn rounded(name: &'static str, values: impl IntoIterator<Item = (f64, f64)>) -> Want {
+        let mut want = Want::new(name);
+        values.into_iter().for_each(|(value, size)| want.push(value, value.abs() + 1e-6 * size));
+        want
+    }
+
+    /// A value that must be equal.
+    pub(crate) fn exact(&mut self, want: impl Into<f64>) {
+        self.push(want.into(), 0.0);
+    }
+
     pub(crate) fn push(&mut self, want: f64, magnitude: f64) {
         self.want.push(want);
         self.magnitude.push(magnitude);
@@ -61,9 +74,10 @@ pub fn expect(case: &Case) -> Vec<Want> {
 }
 
 /// Adds an entry to each expectation.
-pub(crate) fn push_all(wants: &mut [Want], sums: &[Sum]) {
-    for (want, sum) in wants.iter_mut().zip(sums) {
-        want.push(sum.0, sum.1);
+pub(crate) fn push_all(wants: &mut [Want], values: impl IntoIterator<Item = impl Into<(f64, f64)>>) {
+    for (want, value) in wants.iter_mut().zip(values) {
+        let (value, magnitude) = value.into();
+        want.push(value, magnitude);
     }
 }
 
@@ -71,6 +85,12 @@ pub(crate) fn push_all(wants: &mut [Want], sums: &[Sum]) {
 /// next term (Kahan).
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Sum(pub(crate) f64, pub(crate) f64, f64);
+
+impl From<Sum> for (f64, f64) {
+    fn from(sum: Sum) -> (f64, f64) {
+        (sum.0, sum.1)
+    }
+}
 
 impl Sum {
     pub(crate) fn add(&mut self, value: f64, magnitude: f64) {

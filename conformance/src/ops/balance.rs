@@ -4,10 +4,8 @@ use super::prelude::*;
 use crate::oracle::balance as oracle;
 use lockstep_core::routing::BalanceLoss as Kernel;
 
-/// Arguments of `balance_loss`.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Balance {
-    /// w.
     pub weight: f64,
 }
 
@@ -25,6 +23,9 @@ impl OpTest for Balance {
         allow("balance_loss", &["gradient"], 5.0, REASON),
         allow("balance_loss", &["row_loss"], 4.0, REASON),
     ];
+    const CATCHES: &'static str = "loads indexed by the row's position; a row's sum over the wrong span";
+    const ROWS_ARE_EQUAL: bool = true;
+    const FAULTS: &'static [Fault] = &[(0, NOT_FINITE)];
 
     fn run(&self, backend: &dyn Backend, data: &Data, out: &mut Outputs<'_>) -> Result<(), String> {
         let rows = data.rows();
@@ -74,24 +75,14 @@ impl OpTest for Balance {
 
     fn corpus(source: Source) -> Vec<Case> {
         let sizes = [(24, 1), (24, 8), (16, 60), (24, 128), (8, 257), (6, 512)];
-        let of = |(k, (rows, experts)): (usize, (usize, usize))| {
-            let weight = [1.0, 0.001, -2.0][k % 3];
-            case(Balance { weight }, rows, experts, source.fork(k as u64))
-        };
-        sizes.into_iter().enumerate().map(of).collect()
+        numbered(sizes, source, |k, (rows, experts), source| {
+            case(Balance { weight: [1.0, 0.001, -2.0][k % 3] }, rows, experts, source)
+        })
     }
 
     fn random(_op: &str, draw: &mut Draw) -> Case {
         let weight = draw.pick(&[1.0, 0.01, -0.5, 128.0]);
         case(Balance { weight }, 1 + draw.below(20), 1 + draw.below(300), draw.source())
-    }
-
-    fn fault_slots(&self) -> Vec<Fault> {
-        vec![(0, NOT_FINITE)]
-    }
-
-    fn rows_are_equal(&self) -> bool {
-        true
     }
 }
 
@@ -106,14 +97,10 @@ pub fn case(params: Balance, rows: usize, experts: usize, source: Source) -> Cas
             _ => 20.0 * of_row.signed(e),
         }
     };
-    Case {
-        label: format!("{params:?} {rows} rows of {experts}"),
-        catches: "loads indexed by the row's position; a row's sum over the wrong span",
-        params: params.into(),
-        data: Data {
-            offsets: (0..=rows).map(|r| (r * experts) as u32).collect(),
-            element: vec![(0..rows * experts).map(|i| score(i / experts, i % experts)).collect()],
-            ..Data::default()
-        },
-    }
+    let data = Data {
+        offsets: (0..=rows).map(|r| (r * experts) as u32).collect(),
+        element: vec![(0..rows * experts).map(|i| score(i / experts, i % experts)).collect()],
+        ..Data::default()
+    };
+    Case::of(params, format!("{params:?} {rows} rows of {experts}"), data)
 }

@@ -4,7 +4,6 @@ use super::prelude::*;
 use crate::oracle::check as oracle;
 use lockstep_core::check::{BLOCK, CheckOffsets, CheckValues, Domain};
 
-/// Arguments of the check ops.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Check {
     /// `check_offsets` of [`Data::index`].
@@ -13,25 +12,21 @@ pub enum Check {
         elements: usize,
     },
     /// `check_values` of the first array.
-    Values {
-        /// The domain that the values must lie in.
-        domain: Domain,
-    },
+    Values { domain: Domain },
 }
 
 impl OpTest for Check {
-    const OPS: &'static [&'static str] = &["check_offsets", "check_values"];
+    names! {
+        Check::Offsets { .. } => "check_offsets",
+        Check::Values { .. } => "check_values",
+    }
     const ALLOWED: &'static [Allowance] = &[
         allow("check_offsets", &["first_fault"], 0.0, "a position"),
         allow("check_values", &["first_fault"], 0.0, "a position"),
     ];
-
-    fn op(&self) -> &'static str {
-        match self {
-            Check::Offsets { .. } => "check_offsets",
-            Check::Values { .. } => "check_values",
-        }
-    }
+    const CATCHES: &'static str = "a seam of two blocks that nobody compares, or a fault under the mask; the \
+                                   first or last entry unchecked; NaN that passes a comparison";
+    const ROWS_ARE_BLOCKS: bool = true;
 
     fn run(&self, backend: &dyn Backend, data: &Data, out: &mut Outputs<'_>) -> Result<(), String> {
         let first_fault = out.row("first_fault");
@@ -97,10 +92,6 @@ impl OpTest for Check {
             }
         }
     }
-
-    fn rows_are_blocks(&self) -> bool {
-        true
-    }
 }
 
 const DOMAINS: [Domain; 4] = [Domain::Finite, Domain::LogProbability, Domain::Weight, Domain::Reward];
@@ -144,12 +135,8 @@ fn offsets(length: usize, f: usize, faults: &[usize], source: Source) -> Case {
             _ => 0,
         };
     }
-    Case {
-        label: format!("{length} offsets, faults {f} at {faults:?}"),
-        catches: "a seam of two blocks that nobody compares; the first or last entry unchecked",
-        params: Check::Offsets { elements }.into(),
-        data: Data { offsets: blocks(length), index, ..Data::default() },
-    }
+    let data = Data { offsets: blocks(length), index, ..Data::default() };
+    Case::of(Check::Offsets { elements }, format!("{length} offsets, faults {f} at {faults:?}"), data)
 }
 
 fn checked_values(
@@ -184,10 +171,7 @@ fn checked_values(
             bytes[fault] = 1;
         }
     }
-    Case {
-        label: format!("{length} {domain:?} {mask:?}, faults {f} at {faults:?}"),
-        catches: "a fault at a seam of two blocks or under the mask; NaN that passes a comparison",
-        params: Check::Values { domain }.into(),
-        data: Data { offsets, mask: bytes, element: vec![element], ..Data::default() },
-    }
+    let data = Data { offsets, mask: bytes, element: vec![element], ..Data::default() };
+    let label = format!("{length} {domain:?} {mask:?}, faults {f} at {faults:?}");
+    Case::of(Check::Values { domain }, label, data)
 }

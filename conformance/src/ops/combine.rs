@@ -5,18 +5,18 @@ use crate::oracle::combine as oracle;
 use crate::outputs::NO_SCORE;
 use lockstep_core::advantage::Combine as Kernel;
 
-/// Arguments of `combine`.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Combine {
     /// Number of components.
     pub kinds: usize,
-    /// Their weights.
     pub weights: [f32; 3],
 }
 
 impl OpTest for Combine {
     const OPS: &'static [&'static str] = &["combine"];
     const ALLOWED: &'static [Allowance] = &[allow("combine", &["combined"], 1.0, ROUNDED)];
+    const CATCHES: &'static str =
+        "components indexed [sequence][component]; a NaN that enters the sum; 0 for no score";
 
     fn run(&self, backend: &dyn Backend, data: &Data, out: &mut Outputs<'_>) -> Result<(), String> {
         let components = data.element[..self.kinds].concat();
@@ -44,13 +44,9 @@ impl OpTest for Combine {
     }
 
     fn corpus(source: Source) -> Vec<Case> {
-        let mut cases = Vec::new();
-        for kinds in 1..=3 {
-            for shape in small() {
-                cases.push(case(kinds, [1.0, 0.5, -0.1], &shape, source.fork(cases.len() as u64)));
-            }
-        }
-        cases
+        numbered(pairs(1..=3, small()), source, |_, (kinds, shape), source| {
+            case(kinds, [1.0, 0.5, -0.1], &shape, source)
+        })
     }
 
     fn random(_op: &str, draw: &mut Draw) -> Case {
@@ -68,10 +64,6 @@ fn case(kinds: usize, weights: [f32; 3], shape: &Shape, source: Source) -> Case 
         _ => values::advantage(source.fork(10 + k), i),
     };
     let element = (0..3).map(|k| (0..n).map(|i| value(k, i)).collect()).collect();
-    Case {
-        label: format!("{kinds} components {} {weights:?}", shape.name),
-        catches: "components indexed [sequence][component]; a NaN that enters the sum; 0 for no score",
-        params: Combine { kinds, weights }.into(),
-        data: Data { offsets, element, ..Data::default() },
-    }
+    let label = format!("{kinds} components {} {weights:?}", shape.name);
+    Case::of(Combine { kinds, weights }, label, Data { offsets, element, ..Data::default() })
 }

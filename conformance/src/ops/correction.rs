@@ -11,37 +11,20 @@ use lockstep_core::correction::{K1Band, NormalizeWeights, Rejections, Statistic}
 /// A rejection: statistic, bounds, and what k1's band applies to.
 type Reject = (Statistic, Option<f32>, f32, K1Band);
 
-/// Arguments of the three ops.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Correction {
-    /// `rollout_mismatch`.
-    Mismatch {
-        /// Bound of log-ratios.
-        bound: f32,
-    },
-    /// `rollout_correction`.
+    Mismatch { bound: f32 },
     Weights(Weights),
-    /// `normalize_weights`.
-    Normalize {
-        /// Σ and count.
-        totals: [f64; 2],
-    },
+    Normalize { totals: [f64; 2] },
 }
 
-/// Arguments of `rollout_correction`.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Weights {
-    /// Level.
     pub level: WeightLevel,
-    /// Rule.
     pub rule: Rule,
-    /// Lower end.
     pub low: Option<f32>,
-    /// Upper end.
     pub high: f32,
-    /// Bound of log-ratios.
     pub bound: f32,
-    /// Rejections.
     pub reject: [Option<Reject>; 3],
 }
 
@@ -68,7 +51,11 @@ pub(crate) const WEIGHTS: [&str; weights::sum::SUMS] =
 pub(crate) const MAXIMA: [&str; 4] = ["max_weight", "max_neg_weight", "max_rho", "max_neg_rho"];
 
 impl OpTest for Correction {
-    const OPS: &'static [&'static str] = &["rollout_correction", "rollout_mismatch", "normalize_weights"];
+    names! {
+        Correction::Weights(_) => "rollout_correction",
+        Correction::Mismatch { .. } => "rollout_mismatch",
+        Correction::Normalize { .. } => "normalize_weights",
+    }
     const ALLOWED: &'static [Allowance] = &[
         allow("rollout_mismatch", &["log", "k1"], 1.0, TERMS),
         allow("rollout_mismatch", &["k2", "excess", "squared"], 2.0, TERMS),
@@ -80,18 +67,11 @@ impl OpTest for Correction {
         allow("rollout_correction", &MAXIMA, 3.0, EXP),
         allow("normalize_weights", &["normalized"], 1.0, ROUNDED),
     ];
-
-    fn op(&self) -> &'static str {
-        match self {
-            Correction::Mismatch { .. } => "rollout_mismatch",
-            Correction::Weights(_) => "rollout_correction",
-            Correction::Normalize { .. } => "normalize_weights",
-        }
-    }
+    const CATCHES: &'static str = "a clamp before instead of after the sum; a band on 1/ρ; a mean over \
+                                   masked tokens; rejected tokens that keep their weight";
 
     fn run(&self, backend: &dyn Backend, data: &Data, out: &mut Outputs<'_>) -> Result<(), String> {
-        let cu_seqlens = data.packed()?;
-        let loss_mask = data.masked();
+        let (cu_seqlens, loss_mask) = (data.packed()?, data.masked());
         match *self {
             Correction::Mismatch { bound } => backend.run(&checked!(RolloutMismatch {
                 cu_seqlens,
@@ -199,8 +179,7 @@ impl OpTest for Correction {
                 Correction::Weights(Weights { level, rule, low, high, bound, reject })
             }
         };
-        let shape = draw.shape();
-        case(params, &shape, draw.pick(&Mask::ALL), range, draw.source())
+        case(params, &draw.shape(), draw.pick(&Mask::ALL), range, draw.source())
     }
 
     fn fault_slots(&self) -> Vec<Fault> {
@@ -251,13 +230,8 @@ const ROUNDTRIP: Weights = Weights {
 const TOTALS: [[f64; 2]; 4] = [[1234.5, 1000.0], [1e-9, 1.0], [0.0, 7.0], [0.0, 0.0]];
 
 fn case(params: Correction, shape: &Shape, mask: Mask, range: Range, source: Source) -> Case {
-    Case {
-        label: format!("{} {mask:?} {range:?} {params:?}", shape.name),
-        catches: "a clamp before instead of after the sum; a band on 1/ρ; a mean over masked tokens; \
-                  rejected tokens that keep their weight",
-        params: params.into(),
-        data: tokens(shape, mask, range, source),
-    }
+    let label = format!("{} {mask:?} {range:?} {params:?}", shape.name);
+    Case::of(params, label, tokens(shape, mask, range, source))
 }
 
 impl Weights {

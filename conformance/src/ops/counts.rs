@@ -15,6 +15,9 @@ const NAMES: [&str; 3] = ["tokens", "nonempty", "longest"];
 impl OpTest for Counts {
     const OPS: &'static [&'static str] = &["batch_counts"];
     const ALLOWED: &'static [Allowance] = &[allow("batch_counts", &NAMES, 0.0, "counts")];
+    const CATCHES: &'static str = "a sequence in two parts or in none; a padded or fully masked sequence \
+                                   that counts; a length without its masked tokens";
+    const ROWS_ARE_BLOCKS: bool = true;
 
     fn run(&self, backend: &dyn Backend, data: &Data, out: &mut Outputs<'_>) -> Result<(), String> {
         let parts = data.rows();
@@ -36,34 +39,22 @@ impl OpTest for Counts {
         for part in 0..data.rows() {
             let own: Vec<Vec<bool>> = sequences.iter().skip(part).step_by(data.rows()).cloned().collect();
             let found = oracle::of(&own);
-            for (want, count) in wants.iter_mut().zip([found.tokens, found.nonempty, found.longest]) {
-                want.push(count as f64, 0.0);
-            }
+            let counts = [found.tokens, found.nonempty, found.longest];
+            push_all(&mut wants, counts.map(|count| (count as f64, 0.0)));
         }
         wants.into()
     }
 
     fn corpus(source: Source) -> Vec<Case> {
-        let mut cases = Vec::new();
-        let shapes = shapes::all();
-        for shape in &shapes {
-            for parts in [1, 3, 32, 64] {
-                let k = cases.len();
-                let padded = [0, 5, 70][k % 3];
-                cases.push(case(shape, parts, padded, Mask::ALL[k % 6], source.fork(k as u64)));
-            }
-        }
-        cases
+        numbered(pairs(shapes::all(), [1, 3, 32, 64]), source, |k, (shape, parts), source| {
+            case(&shape, parts, [0, 5, 70][k % 3], Mask::ALL[k % 6], source)
+        })
     }
 
     fn random(_op: &str, draw: &mut Draw) -> Case {
         let shape = draw.shape();
         let (parts, padded) = (1 + draw.below(64), draw.below(8));
         case(&shape, parts, padded, draw.pick(&Mask::ALL), draw.source())
-    }
-
-    fn rows_are_blocks(&self) -> bool {
-        true
     }
 }
 
@@ -75,11 +66,6 @@ fn case(shape: &Shape, parts: usize, padded: usize, mask: Mask, source: Source) 
     index.resize(index.len() + padded, tokens);
     // A row of the launch is a part; the index says which tokens it covers.
     let offsets = (0..=parts as u64).map(|p| (u64::from(tokens) * p / parts as u64) as u32).collect();
-    Case {
-        label: format!("{} in {parts} parts, {padded} padded, {mask:?}", shape.name),
-        catches: "a sequence in two parts or in none; a padded or fully masked sequence that counts; a \
-                  length without its masked tokens",
-        params: Counts.into(),
-        data: Data { offsets, mask: bytes, index, ..Data::default() },
-    }
+    let label = format!("{} in {parts} parts, {padded} padded, {mask:?}", shape.name);
+    Case::of(Counts, label, Data { offsets, mask: bytes, index, ..Data::default() })
 }

@@ -4,10 +4,8 @@ use super::prelude::*;
 use crate::oracle::discounted_return as oracle;
 use lockstep_core::advantage::DiscountedReturn as Kernel;
 
-/// Arguments of `discounted_return`.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct DiscountedReturn {
-    /// Discount.
     pub gamma: f64,
 }
 
@@ -16,6 +14,8 @@ const GAMMAS: [f64; 5] = [1.0, 0.9, 0.999, 0.5, 0.0];
 impl OpTest for DiscountedReturn {
     const OPS: &'static [&'static str] = &["discounted_return"];
     const ALLOWED: &'static [Allowance] = &[allow("discounted_return", &["returns"], 1.0, ROUNDED)];
+    const CATCHES: &'static str =
+        "a masked token that costs a step; a carry lost between blocks; maps joined in the wrong order";
 
     fn run(&self, backend: &dyn Backend, data: &Data, out: &mut Outputs<'_>) -> Result<(), String> {
         backend.run(&checked!(Kernel {
@@ -28,25 +28,16 @@ impl OpTest for DiscountedReturn {
     }
 
     fn expect(&self, data: &Data) -> Vec<Want> {
-        let mut want = Want::new("returns");
-        for r in 0..data.rows() {
-            for (value, magnitude) in oracle::row(&data.wide(0, r), &data.lives(r), self.gamma) {
-                // The binary64 maps before the single rounding add 1e-6 of a unit of the magnitudes.
-                want.push(value, value.abs() + 1e-6 * magnitude);
-            }
-        }
-        vec![want]
+        let row = |r| oracle::row(&data.wide(0, r), &data.lives(r), self.gamma);
+        vec![Want::rounded("returns", (0..data.rows()).flat_map(row))]
     }
 
     fn corpus(source: Source) -> Vec<Case> {
         let mut cases = Vec::new();
-        let shapes = shapes::all();
-        for shape in &shapes {
-            for gamma in GAMMAS {
-                let k = cases.len();
-                if shape.name != "large" || k % 2 == 0 {
-                    cases.push(case(gamma, shape, Mask::ALL[k % 6], source.fork(k as u64)));
-                }
+        for (shape, gamma) in pairs(shapes::all(), GAMMAS) {
+            let k = cases.len();
+            if shape.name != "large" || k % 2 == 0 {
+                cases.push(case(gamma, &shape, Mask::ALL[k % 6], source.fork(k as u64)));
             }
         }
         cases
@@ -54,19 +45,12 @@ impl OpTest for DiscountedReturn {
 
     fn random(_op: &str, draw: &mut Draw) -> Case {
         let gamma = if draw.yes() { draw.pick(&GAMMAS) } else { f64::from(draw.unit()) };
-        let shape = draw.shape();
-        case(gamma, &shape, draw.pick(&Mask::ALL), draw.source())
+        case(gamma, &draw.shape(), draw.pick(&Mask::ALL), draw.source())
     }
 }
 
 fn case(gamma: f64, shape: &Shape, mask: Mask, source: Source) -> Case {
     let mut data = Data::new(shape, mask, source.fork(0));
     data.element = vec![data.array(|i| values::advantage(source.fork(1), i))];
-    Case {
-        label: format!("gamma {gamma} {} {mask:?}", shape.name),
-        catches: "a masked token that costs a step; a carry lost between blocks; maps joined in the wrong \
-                  order",
-        params: DiscountedReturn { gamma }.into(),
-        data,
-    }
+    Case::of(DiscountedReturn { gamma }, format!("gamma {gamma} {} {mask:?}", shape.name), data)
 }

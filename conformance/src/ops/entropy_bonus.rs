@@ -4,16 +4,12 @@ use super::prelude::*;
 use crate::oracle::entropy_bonus as oracle;
 use lockstep_core::advantage::EntropyBonus as Kernel;
 
-/// Arguments of `entropy_bonus`.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct EntropyBonus {
-    /// Whether there is one advantage per token.
     pub per_token: bool,
     /// Whether the full distribution's entropy is used.
     pub full: bool,
-    /// α.
     pub alpha: f32,
-    /// κ.
     pub kappa: f32,
 }
 
@@ -25,6 +21,8 @@ impl OpTest for EntropyBonus {
         4.0,
         "exp within 1 ULP (two units), two products or one quotient, one sum",
     )];
+    const CATCHES: &'static str =
+        "a bonus that turns the sign of an advantage; -0·log 0; a sequence's advantage on another's tokens";
 
     fn run(&self, backend: &dyn Backend, data: &Data, out: &mut Outputs<'_>) -> Result<(), String> {
         backend.run(&checked!(Kernel {
@@ -52,25 +50,17 @@ impl OpTest for EntropyBonus {
     }
 
     fn corpus(source: Source) -> Vec<Case> {
-        let mut cases = Vec::new();
-        for shape in small() {
-            for full in [false, true] {
-                for per_token in [false, true] {
-                    let k = cases.len();
-                    let alpha = [0.4, 2.0, 0.0][k % 3];
-                    let params = EntropyBonus { per_token, full, alpha, kappa: [2.0, 0.5][k % 2] };
-                    cases.push(case(params, &shape, Mask::ALL[k % 6], source.fork(k as u64)));
-                }
-            }
-        }
-        cases
+        let flags = [(false, false), (false, true), (true, false), (true, true)];
+        numbered(pairs(small(), flags), source, |k, (shape, (full, per_token)), source| {
+            let (alpha, kappa) = ([0.4, 2.0, 0.0][k % 3], [2.0, 0.5][k % 2]);
+            case(EntropyBonus { per_token, full, alpha, kappa }, &shape, Mask::ALL[k % 6], source)
+        })
     }
 
     fn random(_op: &str, draw: &mut Draw) -> Case {
         let (alpha, kappa) = (2.0 * draw.unit(), 0.1 + 4.0 * draw.unit());
         let params = EntropyBonus { per_token: draw.yes(), full: draw.yes(), alpha, kappa };
-        let shape = draw.shape();
-        case(params, &shape, draw.pick(&Mask::ALL), draw.source())
+        case(params, &draw.shape(), draw.pick(&Mask::ALL), draw.source())
     }
 
     fn fault_slots(&self) -> Vec<Fault> {
@@ -85,11 +75,5 @@ fn case(params: EntropyBonus, shape: &Shape, mask: Mask, source: Source) -> Case
     let entropy = |i: usize| if params.full { -base(i) } else { base(i) };
     data.element = vec![data.array(|i| values::advantage(source.fork(2), i)), data.array_with(3, entropy)];
     data.row = vec![data.per_row(|r| values::advantage(source.fork(3), r))];
-    Case {
-        label: format!("{params:?} {} {mask:?}", shape.name),
-        catches: "a bonus that turns the sign of an advantage; -0·log 0; a sequence's advantage on another's \
-                  tokens",
-        params: params.into(),
-        data,
-    }
+    Case::of(params, format!("{params:?} {} {mask:?}", shape.name), data)
 }

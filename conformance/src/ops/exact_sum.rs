@@ -7,31 +7,27 @@ use lockstep_core::aggregate::ExactDigits;
 use lockstep_core::aggregate::exact_sum::{self, BLOCK, CLASSES, Summand};
 use lockstep_cpu::Compiled;
 
-/// Arguments of the exact sums.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ExactSum {
     /// `exact_sum` of [`Data::element64`].
     Double,
     /// `exact_sum_f32` of the first array.
-    Single {
-        /// Whether to sum the squares.
-        square: bool,
-    },
+    Single { square: bool },
 }
 
 /// The planes of a block in four parts; a row writes one of each.
 const PARTS: [&str; 4] = ["first_quarter", "second_quarter", "third_quarter", "fourth_quarter"];
+
 impl OpTest for ExactSum {
-    const OPS: &'static [&'static str] = &["exact_sum", "exact_sum_f32"];
+    names! {
+        ExactSum::Double => "exact_sum",
+        ExactSum::Single { .. } => "exact_sum_f32",
+    }
     const ALLOWED: &'static [Allowance] =
         &[allow("exact_sum", &PARTS, 0.0, "integers"), allow("exact_sum_f32", &PARTS, 0.0, "integers")];
-
-    fn op(&self) -> &'static str {
-        match self {
-            ExactSum::Double => "exact_sum",
-            ExactSum::Single { .. } => "exact_sum_f32",
-        }
-    }
+    const CATCHES: &'static str =
+        "a digit at the seam of two shifts; a subnormal's missing bit; a special value counted as a number";
+    const ROWS_ARE_BLOCKS: bool = true;
 
     fn run(&self, backend: &dyn Backend, data: &Data, out: &mut Outputs<'_>) -> Result<(), String> {
         match *self {
@@ -51,17 +47,12 @@ impl OpTest for ExactSum {
     }
 
     fn corpus(source: Source) -> Vec<Case> {
-        let mut cases = Vec::new();
-        for params in
-            [ExactSum::Double, ExactSum::Single { square: false }, ExactSum::Single { square: true }]
-        {
-            for length in [1, 33, BLOCK - 1, BLOCK, BLOCK + 1, 9000] {
-                let k = cases.len();
-                let (kind, mask) = (Kind::ALL[k % 4], if k % 3 == 0 { Mask::Random } else { Mask::Absent });
-                cases.push(case(params, length, kind, mask, source.fork(k as u64)));
-            }
-        }
-        cases
+        let all = [ExactSum::Double, ExactSum::Single { square: false }, ExactSum::Single { square: true }];
+        let lengths = [1, 33, BLOCK - 1, BLOCK, BLOCK + 1, 9000];
+        numbered(pairs(all, lengths), source, |k, (params, length), source| {
+            let mask = if k % 3 == 0 { Mask::Random } else { Mask::Absent };
+            case(params, length, Kind::ALL[k % 4], mask, source)
+        })
     }
 
     fn random(op: &str, draw: &mut Draw) -> Case {
@@ -71,10 +62,6 @@ impl OpTest for ExactSum {
         };
         let (length, kind) = (1 + draw.below(6000), draw.pick(&Kind::ALL));
         case(params, length, kind, draw.pick(&Mask::ALL), draw.source())
-    }
-
-    fn rows_are_blocks(&self) -> bool {
-        true
     }
 }
 
@@ -102,10 +89,10 @@ fn planes<V: Summand>(data: &Data, values: &[f64]) -> Vec<Want> {
         all.iter_mut().zip(planes).for_each(|(plane, digit)| plane.push(digit as f64));
     }
     let digits = by_row::<V>(&all.concat());
-    let part = |(name, digits): (&'static str, &[f64])| {
-        let mut want = Want::new(name);
-        digits.iter().for_each(|digit| want.push(*digit, 0.0));
-        want
+    let part = |(name, digits): (&'static str, &[f64])| Want {
+        name,
+        want: digits.to_vec(),
+        magnitude: vec![0.0; digits.len()],
     };
     PARTS.into_iter().zip(digits.chunks(digits.len() / PARTS.len())).map(part).collect()
 }
@@ -150,16 +137,9 @@ impl Kind {
     }
 
     fn single(self, source: Source, i: usize) -> f32 {
-        let ends = [
-            1e-45,
-            -1e-45,
-            f32::MAX,
-            f32::MIN,
-            f32::MIN_POSITIVE,
-            -0.0,
-            f32::NEG_INFINITY,
-            1.0 + f32::EPSILON,
-        ];
+        const MOST: f32 = f32::MAX;
+        let ends =
+            [1e-45, -1e-45, MOST, -MOST, f32::MIN_POSITIVE, -0.0, f32::NEG_INFINITY, 1.0 + f32::EPSILON];
         match self {
             Kind::Patterns => f32::from_bits(source.bits(i) as u32),
             Kind::Cancelling => {
@@ -191,11 +171,6 @@ fn case(params: ExactSum, length: usize, kind: Kind, mask: Mask, source: Source)
     // A row writes four digits.
     let digits = (exact_sum::blocks(length) * planes) as u32;
     let offsets = (0..=digits).step_by(PARTS.len()).collect();
-    Case {
-        label: format!("{params:?} {length} {kind:?} {mask:?}"),
-        catches: "a digit at the seam of two shifts; a subnormal's missing bit; a special value counted as a \
-                  number",
-        params: params.into(),
-        data: Data { offsets, mask: bytes, element, element64, ..Data::default() },
-    }
+    let data = Data { offsets, mask: bytes, element, element64, ..Data::default() };
+    Case::of(params, format!("{params:?} {length} {kind:?} {mask:?}"), data)
 }

@@ -4,10 +4,8 @@ use super::prelude::*;
 use crate::oracle::filter as oracle;
 use lockstep_core::reward::{Criterion, FilterGroups as Kernel};
 
-/// Arguments of `filter_groups`.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Filter {
-    /// What is kept.
     pub criterion: Criterion,
 }
 
@@ -25,6 +23,8 @@ const CRITERIA: [Criterion; 8] = [
 impl OpTest for Filter {
     const OPS: &'static [&'static str] = &["filter_groups"];
     const ALLOWED: &'static [Allowance] = &[allow("filter_groups", &["statistic"], 1.0, ROUNDED)];
+    const CATCHES: &'static str = "a deviation of 1e-9 that keeps a group of eight times 0.1; a rate over \
+                                   members that are not counted";
 
     fn run(&self, backend: &dyn Backend, data: &Data, out: &mut Outputs<'_>) -> Result<(), String> {
         backend.run(&checked!(Kernel {
@@ -86,29 +86,16 @@ impl OpTest for Filter {
     }
 
     fn corpus(source: Source) -> Vec<Case> {
-        let mut cases = Vec::new();
-        for criterion in CRITERIA {
-            for valid in [false, true] {
-                let source = source.fork(cases.len() as u64);
-                cases.push(case(Filter { criterion }, &rewards::sizes(), valid, source));
-            }
-        }
-        cases
+        numbered(pairs(CRITERIA, [false, true]), source, |_, (criterion, valid), source| {
+            case(Filter { criterion }, &rewards::sizes(), valid, source)
+        })
     }
 
     fn random(_op: &str, draw: &mut Draw) -> Case {
-        let criterion = draw.pick(&CRITERIA);
-        let (sizes, valid, source) = (draw.lengths(), draw.yes(), draw.source());
-        case(Filter { criterion }, &sizes, valid, source)
+        case(Filter { criterion: draw.pick(&CRITERIA) }, &draw.lengths(), draw.yes(), draw.source())
     }
 }
 
 fn case(params: Filter, sizes: &[u32], valid: bool, source: Source) -> Case {
-    Case {
-        label: format!("{params:?}, {} groups, valid {valid}", sizes.len()),
-        catches: "a deviation of 1e-9 that keeps a group of eight times 0.1; a rate over members that are \
-                  not counted",
-        params: params.into(),
-        data: rewards::groups(sizes, valid, source.fork(1)),
-    }
+    Case::of_groups(params, valid, rewards::groups(sizes, valid, source.fork(1)))
 }

@@ -5,20 +5,15 @@ use crate::oracle::gae as oracle;
 use lockstep_core::advantage::Gae as Kernel;
 use lockstep_core::ragged::Mask as LossMask;
 
-/// Arguments of `gae`.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Gae {
-    /// Discount.
     pub gamma: f64,
-    /// λ.
     pub lambda: f64,
     /// α of VAPO's λ.
     pub length_alpha: Option<f64>,
     /// Whether there are bootstrap values, some of which count.
     pub bootstrap: bool,
-    /// Whether advantages are wanted.
     pub advantage: bool,
-    /// Whether returns are wanted.
     pub returns: bool,
 }
 
@@ -30,6 +25,9 @@ const ARRAYS: u64 = 2;
 impl OpTest for Gae {
     const OPS: &'static [&'static str] = &["gae"];
     const ALLOWED: &'static [Allowance] = &[allow("gae", &["advantage", "returns"], 1.0, ROUNDED)];
+    const CATCHES: &'static str = "a masked token that costs a step or whose value is the next one; the \
+                                   bootstrap of a terminated sequence; a value lost between blocks";
+    const FAULTS: &'static [Fault] = &[(0, NOT_FINITE), (1, NOT_FINITE)];
 
     fn run(&self, backend: &dyn Backend, data: &Data, out: &mut Outputs<'_>) -> Result<(), String> {
         let truncated: Vec<u8> = data.row[1].iter().map(|x| u8::from(*x != 0.0)).collect();
@@ -50,7 +48,7 @@ impl OpTest for Gae {
     }
 
     fn expect(&self, data: &Data) -> Vec<Want> {
-        let (mut advantage, mut returns) = (Want::new("advantage"), Want::new("returns"));
+        let (mut advantage, mut returns) = (Vec::new(), Vec::new());
         for r in 0..data.rows() {
             let live = data.lives(r);
             let length = live.iter().filter(|live| **live).count();
@@ -60,33 +58,27 @@ impl OpTest for Gae {
             };
             let behind = if self.bootstrap && data.row[1][r] != 0.0 { data.row[0][r].into() } else { 0.0 };
             for credit in oracle::row(&data.wide(0, r), &data.wide(1, r), &live, behind, self.gamma, lambda) {
-                // The binary64 maps before the single rounding add 1e-6 of a unit of the magnitudes.
-                let magnitude = |x: f64| x.abs() + 1e-6 * credit.magnitude;
-                advantage.push(credit.advantage, magnitude(credit.advantage));
-                returns.push(credit.returns, magnitude(credit.returns));
+                advantage.push((credit.advantage, credit.magnitude));
+                returns.push((credit.returns, credit.magnitude));
             }
         }
-        let wanted = [(self.advantage, advantage), (self.returns, returns)];
-        wanted.into_iter().filter_map(|(wanted, want)| wanted.then_some(want)).collect()
+        vec![Want::rounded("advantage", advantage), Want::rounded("returns", returns)]
     }
 
     fn corpus(source: Source) -> Vec<Case> {
         let mut cases = Vec::new();
-        let shapes = shapes::all();
-        for shape in &shapes {
-            for (gamma, lambda) in SETTINGS {
-                let k = cases.len();
-                let params = Gae {
-                    gamma,
-                    lambda,
-                    length_alpha: [None, None, Some(0.05)][k % 3],
-                    bootstrap: k % 4 != 1,
-                    advantage: k % 7 != 3,
-                    returns: k % 7 != 5,
-                };
-                if shape.name != "large" || k % 3 == 0 {
-                    cases.push(case(params, shape, Mask::ALL[(k + k / 6) % 6], source.fork(k as u64)));
-                }
+        for (shape, (gamma, lambda)) in pairs(shapes::all(), SETTINGS) {
+            let k = cases.len();
+            let params = Gae {
+                gamma,
+                lambda,
+                length_alpha: [None, None, Some(0.05)][k % 3],
+                bootstrap: k % 4 != 1,
+                advantage: k % 7 != 3,
+                returns: k % 7 != 5,
+            };
+            if shape.name != "large" || k % 3 == 0 {
+                cases.push(case(params, &shape, Mask::ALL[(k + k / 6) % 6], source.fork(k as u64)));
             }
         }
         cases
@@ -103,23 +95,12 @@ impl OpTest for Gae {
             advantage: wants != 1,
             returns: wants != 2,
         };
-        let shape = draw.shape();
-        case(params, &shape, draw.pick(&Mask::ALL), draw.source())
-    }
-
-    fn fault_slots(&self) -> Vec<Fault> {
-        vec![(0, NOT_FINITE), (1, NOT_FINITE)]
+        case(params, &draw.shape(), draw.pick(&Mask::ALL), draw.source())
     }
 }
 
 fn case(params: Gae, shape: &Shape, mask: Mask, source: Source) -> Case {
-    Case {
-        label: format!("{} {mask:?} {params:?}", shape.name),
-        catches: "a masked token that costs a step or whose value is the next one; the bootstrap of a \
-                  terminated sequence; a value lost between blocks",
-        params: params.into(),
-        data: tokens(shape, mask, source, ARRAYS),
-    }
+    Case::of(params, format!("{} {mask:?} {params:?}", shape.name), tokens(shape, mask, source, ARRAYS))
 }
 
 /// Arrays of rewards and values, with garbage under the mask; per row a bootstrap value (NaN if it does not

@@ -18,18 +18,15 @@ const GATES: [&str; MOST] = ["gate_0", "gate_1", "gate_2", "gate_3", "gate_4", "
 const COEF: usize = MOST;
 const LIVE: usize = 2 * MOST;
 
-/// Arguments of a router op.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Gating {
     /// Whether the op is the gradient; the forward pass then only provides its inputs.
     pub backward: bool,
-    /// Rule and shape.
     pub router: Router,
     /// Whether there is a trace; −1 in the first entry means absent.
     pub replay: bool,
     /// Whether experts are 16-bit numbers.
     pub wide: bool,
-    /// Whether there is a bias.
     pub bias: bool,
 }
 
@@ -40,7 +37,10 @@ fn bias_of(e: usize) -> f32 {
 }
 
 impl OpTest for Gating {
-    const OPS: &'static [&'static str] = &["gating_forward", "gating_backward"];
+    names! {
+        Gating { backward: false, .. } => "gating_forward",
+        Gating { backward: true, .. } => "gating_backward",
+    }
     const ALLOWED: &'static [Allowance] = &[
         allow(
             "gating_forward",
@@ -62,10 +62,9 @@ impl OpTest for Gating {
             "gates as above, rounded to binary32 before; the rest in binary64",
         ),
     ];
-
-    fn op(&self) -> &'static str {
-        if self.backward { "gating_backward" } else { "gating_forward" }
-    }
+    const CATCHES: &'static str = "ties to another index; gates of the selection instead of the record; a \
+                                   gradient lost where the two differ";
+    const ROWS_ARE_EQUAL: bool = true;
 
     fn run(&self, backend: &dyn Backend, data: &Data, out: &mut Outputs<'_>) -> Result<(), String> {
         let (rows, k, router) = (data.rows(), self.router.top_k, self.router);
@@ -138,10 +137,8 @@ impl OpTest for Gating {
 
     fn expect(&self, data: &Data) -> Vec<Want> {
         let k = self.router.top_k;
-        let mut experts: Vec<Want> = EXPERTS[..k].iter().map(|name| Want::new(name)).collect();
-        let mut gates: Vec<Want> = GATES[..k].iter().map(|name| Want::new(name)).collect();
-        let (mut replayed, mut gradient) = (Want::new("replayed"), Want::new("gradient"));
-        let mut group = Want::new("group_sum");
+        let [mut experts, mut gates] = [EXPERTS, GATES].map(|names| names.map(Want::new));
+        let [mut replayed, mut gradient, mut group] = ["replayed", "gradient", "group_sum"].map(Want::new);
         let rule = self.rule();
         for r in 0..data.rows() {
             let scores = data.wide(0, r);
@@ -159,26 +156,21 @@ impl OpTest for Gating {
                 experts[j].push(chosen[j] as f64, doubt);
                 gates[j].push(want, doubt + want * size(chosen[j]));
             }
-            replayed.push(f64::from(u8::from(replay)), 0.0);
+            replayed.exact(replay);
             let sums = gating_forward::group_scores(&scores, &bias, &rule);
             let last = if replay { 0.0 } else { sums[rule.groups - 1] };
             group.push(last, if replay { 0.0 } else { 4.0 });
             let coef: Vec<f64> = (0..k).map(|j| data.row[COEF + j][r].into()).collect();
-            for (e, (want, terms)) in
-                gating_backward::row(&scores, &chosen, &coef, &rule).into_iter().enumerate()
-            {
-                gradient.push(want, doubt + terms * size(e));
-            }
+            let slopes = gating_backward::row(&scores, &chosen, &coef, &rule).into_iter().enumerate();
+            slopes.for_each(|(e, (want, terms))| gradient.push(want, doubt + terms * size(e)));
         }
-        let mut wants = if self.backward { vec![gradient] } else { vec![replayed, group] };
-        if !self.backward {
-            wants.extend(experts.into_iter().chain(gates));
+        if self.backward {
+            return vec![gradient];
         }
-        wants
+        [replayed, group].into_iter().chain(experts).chain(gates).collect()
     }
 
     fn corpus(source: Source) -> Vec<Case> {
-        let mut cases = Vec::new();
         let new = Router::new;
         let grouped = |experts, top_k, groups, top_groups| Router {
             groups,
@@ -205,19 +197,12 @@ impl OpTest for Gating {
             (new(RouterKind::SoftmaxAll, 128, 8), 16),
             (Router { groups: 8, top_groups: 3, scale: 16.0, ..new(RouterKind::SoftmaxAll, 160, 6) }, 16),
         ];
-        for (router, rows) in routers {
-            for backward in [false, true] {
-                for replay in [false, true] {
-                    let k = cases.len();
-                    let bias = k >= 44 || router.kind.sigmoid() && (k / 4).is_multiple_of(2);
-                    let wide = router.experts > 255 || k % 3 == 0;
-                    let params = Gating { backward, router, replay, wide, bias };
-                    let case = case(params, rows, source.fork(k as u64));
-                    cases.push(Case { label: format!("{k}: {}", case.label), ..case });
-                }
-            }
-        }
-        cases
+        let flags = [(false, false), (false, true), (true, false), (true, true)];
+        numbered(pairs(routers, flags), source, |k, ((router, rows), (backward, replay)), source| {
+            let bias = k >= 44 || router.kind.sigmoid() && (k / 4).is_multiple_of(2);
+            let wide = router.experts > 255 || k % 3 == 0;
+            case(Gating { backward, router, replay, wide, bias }, rows, source).numbered(k)
+        })
     }
 
     fn random(op: &str, draw: &mut Draw) -> Case {
@@ -242,10 +227,6 @@ impl OpTest for Gating {
     fn fault_slots(&self) -> Vec<Fault> {
         // The gradient of a softmax over the chosen experts does not read the scores; the forward pass does.
         if self.backward { Vec::new() } else { vec![(0, NOT_FINITE)] }
-    }
-
-    fn rows_are_equal(&self) -> bool {
-        true
     }
 }
 
@@ -315,18 +296,13 @@ pub fn case(params: Gating, rows: usize, source: Source) -> Case {
         }
         row[LIVE][r] = if source.fork(5).below(r, 4) == 0 { 0.0 } else { 1.0 };
     }
-    Case {
-        label: format!("{params:?} {rows} rows"),
-        catches: "ties to another index; gates of the selection instead of the record; a gradient lost where \
-                  the two differ",
-        params: params.into(),
-        data: Data {
-            offsets: (0..=rows).map(|r| (r * experts) as u32).collect(),
-            element: vec![scores],
-            row,
-            ..Data::default()
-        },
-    }
+    let data = Data {
+        offsets: (0..=rows).map(|r| (r * experts) as u32).collect(),
+        element: vec![scores],
+        row,
+        ..Data::default()
+    };
+    Case::of(params, format!("{params:?} {rows} rows"), data)
 }
 
 fn gcd(a: usize, b: usize) -> usize {

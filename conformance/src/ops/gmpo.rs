@@ -12,26 +12,19 @@ use lockstep_core::policy_loss::gmpo::Mean;
 use lockstep_core::policy_loss::{MetricsOut, PolicyLossGmpo};
 use lockstep_core::ratio::Guard;
 
-/// Arguments of `policy_loss_gmpo`.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Gmpo {
-    /// Guard.
     pub guard: Guard,
     /// How a sequence's ratio is made from its tokens' ratios.
     pub mean: Mean,
     /// Bounds of the log-ratio.
     pub clip: [f32; 2],
-    /// Denominator.
     pub denominator: f64,
     /// If set, it is read from memory as this many [`Partials`].
     pub counted: Option<usize>,
-    /// Advantages per token.
     pub per_token: bool,
-    /// Whether there are weights.
     pub weights: bool,
-    /// Whether the loss is wanted.
     pub loss: bool,
-    /// Whether metrics are wanted.
     pub metrics: bool,
 }
 
@@ -51,6 +44,8 @@ impl OpTest for Gmpo {
         allow("policy_loss_gmpo", &["sum_neg_logp"], 1e-7, "binary64 sums in another order"),
         allow("policy_loss_gmpo", &MAXIMA, 2.0, "exp"),
     ];
+    const CATCHES: &'static str = "a mean over the padded width; a bound of the ratio instead of its \
+                                   logarithm; a clip by the wrong sign";
 
     fn run(&self, backend: &dyn Backend, data: &Data, out: &mut Outputs<'_>) -> Result<(), String> {
         let input = |k: usize| In::new(&data.element[k][..]);
@@ -93,8 +88,7 @@ impl OpTest for Gmpo {
         let of_sum = self.mean == Mean::ClippedSum;
         let clip = oracle::Gmpo { mean, low: self.clip[0].into(), high: self.clip[1].into() };
         let [mut coef, mut row_loss, mut row_tokens] = ["coef", "row_loss", "row_tokens"].map(Want::new);
-        let mut maxima = MAXIMA.map(Want::new);
-        let mut sums = POLICY_SUMS.map(Want::new);
+        let (mut maxima, mut sums) = (MAXIMA.map(Want::new), POLICY_SUMS.map(Want::new));
         let scale = if self.denominator == 0.0 { 0.0 } else { 1.0 / self.denominator };
         for r in 0..data.rows() {
             let at = |k: usize, i: usize| f64::from(data.element[k][i]);
@@ -159,8 +153,8 @@ impl OpTest for Gmpo {
                 total[12].add(-at(slot::LOGP, i), at(slot::LOGP, i).abs());
             }
             [total[3], total[4], total[5], total[11]] = ratios.sums;
-            push_all(&mut sums, &total);
-            push_all(&mut maxima, &ratios.maxima);
+            push_all(&mut sums, total);
+            push_all(&mut maxima, ratios.maxima);
         }
         [coef, row_loss, row_tokens].into_iter().chain(maxima).chain(sums).collect()
     }
@@ -182,10 +176,7 @@ impl OpTest for Gmpo {
                 loss: on(2),
                 metrics,
             };
-            let mut shape = if k == 8 { large() } else { small().swap_remove(k % 5) };
-            if mean == Mean::Product {
-                shape.lengths.iter_mut().for_each(|length| *length %= 40);
-            }
+            let shape = of_mean(mean, if k == 8 { large() } else { small().swap_remove(k % 5) });
             let range = match k {
                 8 => Range::Realistic,
                 _ if first => Range::ALL[k / 5 % 4],
@@ -193,17 +184,12 @@ impl OpTest for Gmpo {
             };
             cases.push(case(params, &shape, Mask::ALL[k % 6], range, source.fork(k as u64), k));
         };
-        for clip in CLIPS {
-            for guard in guards() {
-                add(Mean::Geometric, clip, guard, false);
-                add(Mean::Geometric, clip, guard, true);
-            }
+        for ((clip, guard), metrics) in pairs(pairs(CLIPS, guards()), [false, true]) {
+            add(Mean::Geometric, clip, guard, metrics);
         }
-        for mean in &MEANS_OF_RATIOS[1..] {
-            for clip in CLIPS {
-                for (n, guard) in guards().into_iter().enumerate() {
-                    add(*mean, clip, guard, n % 2 == 0);
-                }
+        for (&mean, clip) in pairs(&MEANS_OF_RATIOS[1..], CLIPS) {
+            for (n, guard) in guards().into_iter().enumerate() {
+                add(mean, clip, guard, n % 2 == 0);
             }
         }
         cases
@@ -223,11 +209,7 @@ impl OpTest for Gmpo {
             loss: draw.yes(),
             metrics: draw.yes(),
         };
-        let mut lengths = draw.lengths();
-        if mean == Mean::Product {
-            lengths.iter_mut().for_each(|length| *length %= 40);
-        }
-        let shape = Shape { name: "random", catches: "whatever nobody thought of", lengths };
+        let shape = of_mean(mean, draw.shape());
         let free = matches!(mean, Mean::Geometric | Mean::ClippedSum);
         let range = if free { draw.pick(&Range::ALL) } else { draw.pick(&NARROW) };
         case(params, &shape, draw.pick(&Mask::ALL), range, draw.source(), 0)
@@ -235,22 +217,21 @@ impl OpTest for Gmpo {
 
     fn fault_slots(&self) -> Vec<Fault> {
         let mut slots = vec![(slot::LOGP, NO_LOGP), (slot::LOGP_OLD, NO_LOGP)];
-        if self.weights {
-            slots.push((slot::WEIGHTS, NO_WEIGHT));
-        }
-        if self.per_token {
-            slots.push((slot::ADVANTAGE, NOT_FINITE));
-        }
+        slots.extend(self.weights.then_some((slot::WEIGHTS, NO_WEIGHT)));
+        slots.extend(self.per_token.then_some((slot::ADVANTAGE, NOT_FINITE)));
         slots
     }
 }
 
-fn case(params: Gmpo, shape: &Shape, mask: Mask, range: Range, source: Source, k: usize) -> Case {
-    Case {
-        label: format!("{k}: {} {mask:?} {range:?}", shape.name),
-        catches: "a mean over the padded width; a bound of the ratio instead of its logarithm; a clip by the \
-                  wrong sign",
-        params: params.into(),
-        data: tokens(shape, mask, range, source),
+/// A product of more than 40 ratios is too large or too small.
+fn of_mean(mean: Mean, mut shape: Shape) -> Shape {
+    if mean == Mean::Product {
+        shape.lengths.iter_mut().for_each(|length| *length %= 40);
     }
+    shape
+}
+
+fn case(params: Gmpo, shape: &Shape, mask: Mask, range: Range, source: Source, k: usize) -> Case {
+    let label = format!("{k}: {} {mask:?} {range:?}", shape.name);
+    Case::of(params, label, tokens(shape, mask, range, source))
 }

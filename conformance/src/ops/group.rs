@@ -11,13 +11,9 @@ use lockstep_core::aggregate::moments::{COUNT, HIGH, LOW, MEAN, MOMENTS, NONZERO
 /// given baseline. The pivot is wanted where there is a baseline.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Group {
-    /// Baseline.
     pub baseline: Baseline,
-    /// Scale.
     pub scale: Scale,
-    /// Policy for a group of one.
     pub singleton: Singleton,
-    /// Limit of the advantages.
     pub limit: f64,
     /// Deviations up to this value do not divide.
     pub least_std: f64,
@@ -88,16 +84,12 @@ impl OpTest for Group {
             counted.push(kept.len() as f64, 0.0);
             let constant = kept.iter().all(|r| *r == kept[0]) && !kept.is_empty();
             let nan = span.clone().any(|i| data.live(i) && reward(i).is_nan());
-            let want: u32 = [
-                (kept.len() == 1, status::SINGLETON),
-                (constant, status::CONSTANT),
-                (kept.is_empty(), status::NONE_COUNTED),
-                (nan, status::NAN_EXCLUDED),
-            ]
-            .into_iter()
-            .map(|(yes, bit)| if yes { bit } else { 0 })
-            .sum();
-            bits.push(want.into(), 0.0);
+            bits.exact(
+                u32::from(kept.len() == 1) * status::SINGLETON
+                    + u32::from(constant) * status::CONSTANT
+                    + u32::from(kept.is_empty()) * status::NONE_COUNTED
+                    + u32::from(nan) * status::NAN_EXCLUDED,
+            );
             pivot.push(group.pivot.map_or(f64::from(NO_PIVOT), |p| p as f64), 0.0);
         }
         vec![advantage, mean, std, counted, bits, pivot]
@@ -106,7 +98,8 @@ impl OpTest for Group {
     fn corpus(source: Source) -> Vec<Case> {
         let mut cases = Vec::new();
         let none = Scale::None { ddof: 1 };
-        let std = Scale::Std { ddof: 1, eps: 1e-6 };
+        let (std, of_all) = (Scale::Std { ddof: 1, eps: 1e-6 }, Scale::Std { ddof: 0, eps: 0.0 });
+        let mad = |floor| Scale::Mad { floor };
         let others = Scale::LeaveOneOutStd { ddof: 1, eps: 1e-6 };
         let batch = Scale::Batch { ddof: 1, eps: 1e-4 };
         let around = |ddof| Scale::RootMeanSquare { ddof, eps: 1e-5 };
@@ -118,24 +111,16 @@ impl OpTest for Group {
             (Baseline::Mean, Scale::Nonzero { norm: 1.5 }, "GPG: alpha upside down"),
             (Baseline::Mean, Scale::Mean, "MaxRL: a mean of 0"),
             (Baseline::Length, none, "OPO: padded lengths; a group without tokens"),
-            (
-                Baseline::Weighted { eps: 1e-8 },
-                Scale::Std { ddof: 0, eps: 0.0 },
-                "VCPO: weights of those not counted",
-            ),
+            (Baseline::Weighted { eps: 1e-8 }, of_all, "VCPO: weights of those not counted"),
             (Baseline::Weighted { eps: 0.0 }, batch, "all weights 0"),
-            (
-                Baseline::Median,
-                Scale::Mad { floor: 1e-3 },
-                "MC-GRPO: the upper median; a pivot that is not the lowest",
-            ),
+            (Baseline::Median, mad(1e-3), "MC-GRPO: the upper median; a pivot that is not the lowest"),
             (Baseline::Median, none, "a median without its MAD"),
-            (Baseline::Mean, Scale::Mad { floor: 0.5 }, "a MAD around the median instead of the baseline"),
+            (Baseline::Mean, mad(0.5), "a MAD around the median instead of the baseline"),
             (Baseline::Second, std, "pass@k: a tie of maxima; a second best that is not counted"),
             (Baseline::Second, none, "pass@k without the deviation"),
             (Baseline::Given, none, "ReMax: zeros for equal rewards"),
             (Baseline::Given, std, "a division by the deviation 0 of equal rewards"),
-            (Baseline::Given, Scale::Mad { floor: 0.0 }, "the same for the MAD"),
+            (Baseline::Given, mad(0.0), "the same for the MAD"),
             (Baseline::Shrunk { tau2: 0.0, laplace: false }, none, "V0.5: a weight above 1"),
             (Baseline::Shrunk { tau2: 0.05, laplace: true }, none, "V0.5: no data at all"),
             (Baseline::Given, around(1), "AReaL: a deviation around the mean; a group of one"),
@@ -146,37 +131,23 @@ impl OpTest for Group {
                 let limit = if k % 3 == 2 && s == 1 { 1.25 } else { f64::INFINITY };
                 let source = source.fork(2 * k as u64 + s as u64);
                 let params =
-                    Group { baseline, scale, singleton, limit, moments: moments(source), least_std: 0.0 };
+                    Group { singleton, limit, moments: moments(source), ..Group::of(baseline, scale) };
                 cases.push(case(params, catches, &rewards::sizes(), (k + s) % 2 == 1, source));
             }
         }
         for (k, index) in [9, 1].into_iter().enumerate() {
             let (baseline, scale, _) = choices[index];
-            let source = source.fork(1000 + k as u64);
-            let (singleton, limit) = (Singleton::Zero, f64::INFINITY);
-            let params =
-                Group { baseline, scale, singleton, limit, moments: moments(source), least_std: 0.0 };
-            cases.push(case(
-                params,
-                "a block of pairs left out of a large group",
-                &[1000, 0, 777],
-                true,
-                source,
-            ));
+            let (source, catches) =
+                (source.fork(1000 + k as u64), "a block of pairs left out of a large group");
+            let params = Group { moments: moments(source), ..Group::of(baseline, scale) };
+            cases.push(case(params, catches, &[1000, 0, 777], true, source));
         }
         // Deviations on both sides of it, both of the group and of the batch.
         for (k, index) in [7, 3].into_iter().enumerate() {
             let (baseline, scale, _) = choices[index];
-            let source = source.fork(2000 + k as u64);
-            let (singleton, limit, least_std) = (Singleton::Zero, f64::INFINITY, 0.45);
-            let params = Group { baseline, scale, singleton, limit, moments: moments(source), least_std };
-            cases.push(case(
-                params,
-                "VCPO: a division by a small deviation",
-                &rewards::sizes(),
-                true,
-                source,
-            ));
+            let (source, catches) = (source.fork(2000 + k as u64), "VCPO: a division by a small deviation");
+            let params = Group { moments: moments(source), least_std: 0.45, ..Group::of(baseline, scale) };
+            cases.push(case(params, catches, &rewards::sizes(), true, source));
         }
         cases
     }
@@ -221,6 +192,12 @@ impl OpTest for Group {
 }
 
 impl Group {
+    /// No limits and no moments; a group of one gets 0.
+    fn of(baseline: Baseline, scale: Scale) -> Group {
+        let (singleton, limit) = (Singleton::Zero, f64::INFINITY);
+        Group { baseline, scale, singleton, limit, least_std: 0.0, moments: [0.0; MOMENTS] }
+    }
+
     fn oracle_baseline(&self) -> oracle::Baseline {
         match self.baseline {
             Baseline::Mean => oracle::Baseline::Mean,
@@ -270,43 +247,27 @@ fn moments(source: Source) -> [f64; MOMENTS] {
 
 /// GRPO and Dr.GRPO: rewards alone.
 pub(crate) fn grpo(source: Source) -> Vec<Case> {
-    let mut cases = Vec::new();
-    for by_std in [true, false] {
-        for (ddof, eps) in [(1, 1e-6), (0, 1e-4), (1, 0.0)] {
-            for singleton in [Singleton::Zero, Singleton::RawReward] {
-                let k = cases.len();
-                let (valid, baseline) = (k % 2 == 1, Baseline::Mean);
-                let scale = if by_std { Scale::Std { ddof, eps } } else { Scale::None { ddof } };
-                let (limit, least_std, moments) = (f64::INFINITY, 0.0, [0.0; MOMENTS]);
-                cases.push(Case {
-                    label: format!("{k}: all kinds of group, valid {valid}"),
-                    catches: "see the kinds of group",
-                    params: Group { baseline, scale, singleton, limit, least_std, moments }.into(),
-                    data: rewards::groups(&rewards::sizes(), valid, source.fork(k as u64)),
-                });
-            }
-        }
-    }
-    cases
+    let scales = pairs([true, false], [(1, 1e-6), (0, 1e-4), (1, 0.0)]);
+    let all = pairs(scales, [Singleton::Zero, Singleton::RawReward]);
+    numbered(all, source, |k, ((by_std, (ddof, eps)), singleton), source| {
+        let (valid, catches) = (k % 2 == 1, "see the kinds of group");
+        let scale = if by_std { Scale::Std { ddof, eps } } else { Scale::None { ddof } };
+        let params = Group { singleton, ..Group::of(Baseline::Mean, scale) }.into();
+        let data = rewards::groups(&rewards::sizes(), valid, source);
+        Case { label: format!("{k}: all kinds of group, valid {valid}"), catches, params, data }
+    })
 }
 
 fn case(params: Group, catches: &'static str, sizes: &[u32], valid: bool, source: Source) -> Case {
     let mut data = rewards::groups(sizes, valid, source.fork(1));
     let n = data.elements();
-    let on = |i: usize| data.live(i);
     // Some groups have no weight at all.
     let group = |i: usize| data.offsets.iter().filter(|start| **start as usize <= i).count();
     let weight = |i: usize| if group(i) % 7 == 3 { 0.0 } else { values::weight(source.fork(2), i) };
-    let weights = (0..n).map(|i| if on(i) { weight(i) } else { garbage(i) }).collect();
-    let index =
-        (0..n).map(|i| if group(i) % 7 == 5 { 0 } else { source.fork(3).below(i, 5000) as u32 }).collect();
+    let length = |i: usize| if group(i) % 7 == 5 { 0 } else { source.fork(3).below(i, 5000) as u32 };
+    let (weights, index) = (data.array(weight), (0..n).map(length).collect());
     data.element.push(weights);
     data.index = index;
-    data.row = vec![(0..data.rows()).map(|r| source.fork(4).unit(r)).collect()];
-    Case {
-        label: format!("{params:?}, {} groups, valid {valid}", sizes.len()),
-        catches,
-        params: params.into(),
-        data,
-    }
+    data.row = vec![data.per_row(|r| source.fork(4).unit(r))];
+    Case { catches, ..Case::of_groups(params, valid, data) }
 }

@@ -1,17 +1,14 @@
 //! `kl`.
 
 use super::prelude::*;
-use crate::cases::corpus::token_case;
+use crate::cases::corpus::token_cases;
 use crate::cases::params::kls_of_ops;
-use crate::cases::shapes::named;
 use crate::expect::Sum;
 use crate::expect::tokens::{estimator, kl_token};
 use lockstep_core::kl::{Kl, KlDivergence as Kernel};
 
-/// Arguments of `kl`.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct KlDivergence {
-    /// Estimator and guards.
     pub kl: Kl,
     /// Whether per-token outputs are wanted.
     pub outputs: bool,
@@ -24,6 +21,7 @@ impl OpTest for KlDivergence {
         allow("kl", &["gradient"], 2.0, "one subtraction, then expm1 within its bound"),
         allow("kl", &["row_sum"], 2.0, TERMS),
     ];
+    const FAULTS: &'static [Fault] = &[(slot::LOGP, NO_LOGP), (slot::LOGP_OLD, NO_LOGP)];
 
     fn run(&self, backend: &dyn Backend, data: &Data, out: &mut Outputs<'_>) -> Result<(), String> {
         backend.run(&Kernel {
@@ -63,27 +61,13 @@ impl OpTest for KlDivergence {
     }
 
     fn corpus(source: Source) -> Vec<Case> {
-        let mut cases = Vec::new();
-        for kl in kls_of_ops() {
-            for range in Range::ALL {
-                let k = cases.len();
-                let params = KlDivergence { kl, outputs: k % 7 != 6 };
-                cases.push(token_case(params, &small()[k % 3], Mask::ALL[k % 6], range, k, source));
-            }
-        }
-        for (shape, mask) in [("large", Mask::Random), ("one", Mask::Absent), ("nothing", Mask::Full)] {
-            let (params, k) = (KlDivergence { kl: kls_of_ops()[8], outputs: true }, cases.len());
-            cases.push(token_case(params, &named(shape), mask, Range::Realistic, k, source));
-        }
-        cases
+        let all = pairs(kls_of_ops(), Range::ALL).enumerate();
+        let all = all.map(|(k, (kl, range))| (KlDivergence { kl, outputs: k % 7 != 6 }, range));
+        token_cases(all, KlDivergence { kl: kls_of_ops()[8], outputs: true }, source)
     }
 
     fn random(_op: &str, draw: &mut Draw) -> Case {
         let params = KlDivergence { kl: draw.pick(&kls_of_ops()), outputs: draw.yes() };
         draw.tokens(params)
-    }
-
-    fn fault_slots(&self) -> Vec<Fault> {
-        vec![(slot::LOGP, NO_LOGP), (slot::LOGP_OLD, NO_LOGP)]
     }
 }

@@ -9,12 +9,9 @@ use lockstep_core::kl::Kl;
 use lockstep_core::kl_importance::KlImportance as Kernel;
 use lockstep_core::ratio::Guard;
 
-/// Arguments of `kl_importance`.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct KlImportance {
-    /// Estimator.
     pub kl: Kl,
-    /// Guard of r.
     pub guard: Guard,
     /// Whether the gradient flows through r.
     pub through: bool,
@@ -29,6 +26,10 @@ impl OpTest for KlImportance {
     const OPS: &'static [&'static str] = &["kl_importance"];
     const ALLOWED: &'static [Allowance] =
         &[allow("kl_importance", &["kl", "gradient", "row_sum"], 4.0, REASON)];
+    const CATCHES: &'static str =
+        "old and reference swapped; a gradient that forgets r, or flows through it where it should not";
+    const FAULTS: &'static [Fault] =
+        &[(slot::LOGP, NO_LOGP), (slot::LOGP_OLD, NO_LOGP), (slot::LOGP_REF, NO_LOGP)];
 
     fn run(&self, backend: &dyn Backend, data: &Data, out: &mut Outputs<'_>) -> Result<(), String> {
         let input = |k: usize| In::new(&data.element[k][..]);
@@ -55,8 +56,8 @@ impl OpTest for KlImportance {
             let mut sum = Sum::default();
             for i in data.span(r) {
                 if !data.live(i) {
-                    value.push(0.0, 0.0);
-                    gradient.push(0.0, 0.0);
+                    value.exact(0.0);
+                    gradient.exact(0.0);
                     continue;
                 }
                 let at = |k: usize| data.element[k][i];
@@ -84,32 +85,20 @@ impl OpTest for KlImportance {
     }
 
     fn corpus(source: Source) -> Vec<Case> {
-        let mut cases = Vec::new();
-        for kl in kls_of_ops() {
-            for range in Range::ALL {
-                let k = cases.len();
-                // Without a guard, r·k3 at log-ratios of ±30 overflows f32.
-                let guard = if range == Range::Wide { guards()[1 + k % 3] } else { guards()[k % 5] };
-                let kl = if range == Range::Wide { Kl { clamp_in: 20.0, ..kl } } else { kl };
-                let params = KlImportance { kl, guard, through: k % 2 == 0, outputs: k % 7 != 6 };
-                let shape = small().swap_remove(k % 3);
-                let case = case(params, &shape, Mask::ALL[k % 6], range, source.fork(k as u64));
-                cases.push(Case { label: format!("{k}: {}", case.label), ..case });
-            }
-        }
-        cases
+        numbered(pairs(kls_of_ops(), Range::ALL), source, |k, (kl, range), source| {
+            // Without a guard, r·k3 at log-ratios of ±30 overflows f32.
+            let guard = if range == Range::Wide { guards()[1 + k % 3] } else { guards()[k % 5] };
+            let kl = if range == Range::Wide { Kl { clamp_in: 20.0, ..kl } } else { kl };
+            let params = KlImportance { kl, guard, through: k % 2 == 0, outputs: k % 7 != 6 };
+            case(params, &small()[k % 3], Mask::ALL[k % 6], range, source).numbered(k)
+        })
     }
 
     fn random(_op: &str, draw: &mut Draw) -> Case {
         let kl = Kl { clamp_in: 20.0, ..draw.pick(&kls_of_ops()) };
         let guard = draw.pick(&guards()[1..4]);
         let params = KlImportance { kl, guard, through: draw.yes(), outputs: draw.yes() };
-        let shape = draw.shape();
-        case(params, &shape, draw.pick(&Mask::ALL), draw.pick(&Range::ALL), draw.source())
-    }
-
-    fn fault_slots(&self) -> Vec<Fault> {
-        [slot::LOGP, slot::LOGP_OLD, slot::LOGP_REF].map(|slot| (slot, NO_LOGP)).into()
+        case(params, &draw.shape(), draw.pick(&Mask::ALL), draw.pick(&Range::ALL), draw.source())
     }
 }
 
@@ -117,11 +106,5 @@ fn case(params: KlImportance, shape: &Shape, mask: Mask, range: Range, source: S
     let mut data = tokens(shape, mask, range, source);
     data.element.truncate(3);
     data.row.clear();
-    Case {
-        label: format!("{params:?} {} {mask:?} {range:?}", shape.name),
-        catches: "old and reference swapped; a gradient that forgets r, or flows through it where it should \
-                  not",
-        params: params.into(),
-        data,
-    }
+    Case::of(params, format!("{params:?} {} {mask:?} {range:?}", shape.name), data)
 }

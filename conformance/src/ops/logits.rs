@@ -1,7 +1,7 @@
 //! `logits_statistics` and `logits_gradient` in every format, and `otr_exact`: rows of logits.
 
 use super::prelude::*;
-use super::vocab_parallel;
+use super::vocab_parallel::{self, Part, VocabParallel};
 use crate::outputs::{Captured, Space};
 use lockstep_core::logits::statistics::{LogitsMoments, LogitsResults, STATE};
 use lockstep_core::logits::{LogitRows, LogitsGradient, LogitsStatistics, OtrExact};
@@ -12,35 +12,26 @@ use lockstep_cpu::Compiled;
 /// Which op, with its arguments.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Which {
-    /// `logits_statistics`.
     Statistics {
         /// Whether to return entropies and sums of squares.
         moments: bool,
     },
-    /// `logits_gradient`.
     Gradient {
         /// Whether there is a coefficient of the entropy.
         entropy: bool,
     },
-    /// `otr_exact`.
     Otr {
-        /// β.
         beta: f32,
-        /// Whether the gradient is wanted.
         gradient: bool,
     },
 }
 
-/// Arguments of an op on logits.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Logits {
-    /// Which op.
     pub which: Which,
     /// T, or κ.
     pub temperature: f32,
-    /// Whether some rows are masked.
     pub masked: bool,
-    /// How the logits and their gradient are stored.
     pub format: Suffix,
 }
 
@@ -70,6 +61,9 @@ impl OpTest for Logits {
         allow(GRADIENT[2], &["gradient"], 6.0 + 8_192.0, "as in binary32, rounded to 11 bits: 2^-11"),
         allow("otr_exact", &["loss", "gradient"], 6.0, REASON),
     ];
+    const CATCHES: &'static str = "0·∞ at a forbidden token; a label's entry written twice or not at all; \
+                                   1 − p near 1; ties of the largest";
+    const ROWS_ARE_EQUAL: bool = true;
 
     fn op(&self) -> &'static str {
         match self.which {
@@ -94,6 +88,7 @@ impl OpTest for Logits {
 
     fn corpus(source: Source) -> Vec<Case> {
         let mut cases = Vec::new();
+        const OTR: usize = 4;
         let whichs = [
             Which::Statistics { moments: true },
             Which::Statistics { moments: false },
@@ -103,59 +98,45 @@ impl OpTest for Logits {
             Which::Otr { beta: -0.1, gradient: true },
             Which::Otr { beta: 1.0, gradient: false },
         ];
-        for (rows, vocab) in [(24, 1), (24, 2), (25, 33), (8, 129), (8, 2049), (8, 257), (1, 151_936)] {
-            for (j, which) in whichs.into_iter().enumerate() {
-                // The longest row is slow, so each op runs it once.
-                if vocab > 100_000 && j % 2 == 1 {
-                    continue;
-                }
-                let k = cases.len();
-                let otr = matches!(which, Which::Otr { .. });
-                let temperature = if otr { [1.3, 1.0, 2.0][k % 3] } else { [1.0, 0.7, 1.0, 2.5][k % 4] };
-                let masked = k % 2 == 1 && rows > 1;
-                let params = Logits { which, temperature, masked, format: Suffix::None };
-                let case = case(params, rows, vocab, source.fork(k as u64));
-                cases.push(Case { label: format!("{k}: {}", case.label), ..case });
+        let sizes = [(24, 1), (24, 2), (25, 33), (8, 129), (8, 2049), (8, 257), (1, 151_936)];
+        for ((rows, vocab), (j, which)) in pairs(sizes, whichs.into_iter().enumerate()) {
+            // The longest row is slow, so each op runs it once.
+            if vocab > 100_000 && j % 2 == 1 {
+                continue;
             }
+            let k = cases.len();
+            let temperature = if j >= OTR { [1.3, 1.0, 2.0][k % 3] } else { [1.0, 0.7, 1.0, 2.5][k % 4] };
+            let params = Logits { which, temperature, masked: k % 2 == 1 && rows > 1, format: Suffix::None };
+            cases.push(case(params, rows, vocab, source.fork(k as u64)).numbered(k));
         }
-        for format in [Suffix::Bf16, Suffix::F16] {
-            for (rows, vocab) in [(24, 1), (24, 2), (25, 33), (8, 129), (8, 257), (4, 5001)] {
-                for which in whichs.into_iter().filter(|which| !matches!(which, Which::Otr { .. })) {
-                    let k = cases.len();
-                    let masked = k % 3 == 1 && rows > 4;
-                    let params = Logits { which, temperature: [1.0, 0.7, 2.5][k % 3], masked, format };
-                    let case = case(params, rows, vocab, source.fork(k as u64));
-                    cases.push(Case { label: format!("{k}: {}", case.label), ..case });
-                }
-            }
+        let sizes = [(24, 1), (24, 2), (25, 33), (8, 129), (8, 257), (4, 5001)];
+        let all = pairs([Suffix::Bf16, Suffix::F16], sizes);
+        for ((format, (rows, vocab)), which) in pairs(all, whichs.into_iter().take(OTR)) {
+            let (k, masked) = (cases.len(), cases.len() % 3 == 1 && rows > 4);
+            let params = Logits { which, temperature: [1.0, 0.7, 2.5][k % 3], masked, format };
+            cases.push(case(params, rows, vocab, source.fork(k as u64)).numbered(k));
         }
         cases
     }
 
     fn random(op: &str, draw: &mut Draw) -> Case {
-        let formats = [Suffix::None, Suffix::Bf16, Suffix::F16];
-        let (statistics, gradient) = (
-            formats.into_iter().find(|format| format.of(STATISTICS) == op),
-            formats.into_iter().find(|format| format.of(GRADIENT) == op),
-        );
+        let [statistics, gradient] = [STATISTICS, GRADIENT].map(|names| format_of(op, names));
         let which = match (statistics, gradient) {
             (Some(_), _) => Which::Statistics { moments: draw.yes() },
             (_, Some(_)) => Which::Gradient { entropy: draw.yes() },
             _ => Which::Otr { beta: draw.pick(&[0.0, -0.1, 0.5, 1.0, -3.0]), gradient: draw.yes() },
         };
-        let temperature = if draw.yes() { 1.0 } else { 0.25 + 2.0 * draw.unit() };
-        let vocab = match draw.below(4) {
-            0 => 1 + draw.below(40),
-            1 => 100 + draw.below(200),
-            _ => 1 + draw.below(5000),
-        };
+        let (temperature, vocab) = (draw.temperature(), draw.vocab(4));
         let format = statistics.or(gradient).unwrap_or(Suffix::None);
         let params = Logits { which, temperature, masked: draw.yes(), format };
         let (rows, source) = (1 + draw.below(12), draw.source());
         // A third of the gradients are those of shards.
         match which {
             Which::Gradient { entropy } if draw.below(3) == 0 => {
-                vocab_parallel::gradient_case(params, entropy, 1 + draw.below(4), rows, vocab, source)
+                let Logits { temperature, masked, format, .. } = params;
+                let (part, shards) = (Part::Gradient { entropy }, 1 + draw.below(4));
+                let params = VocabParallel { part, shards, temperature, masked, format };
+                vocab_parallel::case(params, rows, vocab, source)
             }
             _ => case(params, rows, vocab, source),
         }
@@ -164,10 +145,11 @@ impl OpTest for Logits {
     fn fault_slots(&self) -> Vec<Fault> {
         if self.masked { Vec::new() } else { vec![(0, &NOT_FINITE[..2])] }
     }
+}
 
-    fn rows_are_equal(&self) -> bool {
-        true
-    }
+/// The format whose name is that of the op.
+pub(super) fn format_of(op: &str, names: [&'static str; 3]) -> Option<Suffix> {
+    [Suffix::None, Suffix::Bf16, Suffix::F16].into_iter().find(|format| format.of(names) == op)
 }
 
 /// Statistics as outputs; the state is none.
@@ -294,13 +276,8 @@ fn logit(kind: usize, source: Source, v: usize) -> f32 {
         3 if source.fork(4).below(v, 3) == 0 => f32::NEG_INFINITY,
         3 => 4.0 * bell,
         // Only one token is possible.
-        4 => {
-            if v == 3 {
-                -1e30
-            } else {
-                f32::NEG_INFINITY
-            }
-        }
+        4 if v == 3 => -1e30,
+        4 => f32::NEG_INFINITY,
         // Saturated: ±1e4, with ties for the largest.
         5 => [1e4, -1e4, 9.99e3, 1e4][source.below(v, 4)],
         // Differences below the resolution of e^y, and zeros of both signs.
@@ -313,13 +290,8 @@ fn logit(kind: usize, source: Source, v: usize) -> f32 {
 fn case(params: Logits, rows: usize, vocab: usize, source: Source) -> Case {
     // A label is part of the digest: those in `f32` are older than the other formats.
     let named = format!("{params:?}").replace(", format: None", "");
-    Case {
-        label: format!("{named} {rows} rows of {vocab}"),
-        catches: "0·∞ at a forbidden token; a label's entry written twice or not at all; 1 − p near 1; ties \
-                  of the largest",
-        params: params.into(),
-        data: batch(params.masked, rows, vocab, source, params.format),
-    }
+    let data = batch(params.masked, rows, vocab, source, params.format);
+    Case::of(params, format!("{named} {rows} rows of {vocab}"), data)
 }
 
 /// The nearest number of the format that is finite where the logit is.

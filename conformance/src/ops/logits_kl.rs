@@ -1,6 +1,6 @@
 //! `logits_kl`: two rows of logits.
 
-use super::logits::{COEF, LABEL, LIVE, batch};
+use super::logits::{COEF, LABEL, LIVE, batch, of_rows};
 use super::prelude::*;
 use crate::oracle::logits_kl::{divergence, reverse_slope, slope};
 use crate::oracle::statistics::{Softmax, softmax};
@@ -9,18 +9,18 @@ use lockstep_core::logits::{LogitRows, LogitsKl as Kernel};
 use lockstep_core::num::Suffix;
 use lockstep_core::ragged::Mask;
 
-/// Arguments of `logits_kl`.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct LogitsKl {
     /// Direction of the divergence: which side is averaged over.
     pub direction: Direction,
-    /// T.
     pub temperature: f32,
-    /// Whether some rows are masked.
     pub masked: bool,
-    /// Whether the gradient is wanted.
     pub gradient: bool,
 }
+
+/// Rows and the length of each.
+pub(super) const SIZES: [(usize, usize); 7] =
+    [(24, 1), (24, 2), (25, 33), (8, 129), (8, 2049), (40, 257), (1, 151_936)];
 
 const REASON: &str = "two exponents round three times each (in the magnitude), exp, log1p and expm1mx within \
                       2.5 ULP, three products";
@@ -28,9 +28,12 @@ const REASON: &str = "two exponents round three times each (in the magnitude), e
 impl OpTest for LogitsKl {
     const OPS: &'static [&'static str] = &["logits_kl"];
     const ALLOWED: &'static [Allowance] = &[allow("logits_kl", &["kl", "gradient"], 6.0, REASON)];
+    const CATCHES: &'static str =
+        "the difference of two nearly equal rows; a token that one side forbids; sides exchanged";
+    const ROWS_ARE_EQUAL: bool = true;
 
     fn run(&self, backend: &dyn Backend, data: &Data, out: &mut Outputs<'_>) -> Result<(), String> {
-        let live: Vec<u8> = data.row[LIVE].iter().map(|x| *x as u8).collect();
+        let (_, live) = of_rows(data);
         let (rows, vocab) = (data.rows(), data.elements() / data.rows());
         backend.run(&checked!(Kernel {
             rows: LogitRows {
@@ -65,32 +68,22 @@ impl OpTest for LogitsKl {
 
     fn corpus(source: Source) -> Vec<Case> {
         let mut cases = Vec::new();
-        for (rows, vocab) in [(24, 1), (24, 2), (25, 33), (8, 129), (8, 2049), (40, 257), (1, 151_936)] {
-            for direction in [Direction::Policy, Direction::Reference] {
-                for gradient in [true, false] {
-                    if vocab > 100_000 && !gradient {
-                        continue;
-                    }
-                    let k = cases.len();
-                    let temperature = [1.0, 0.7, 1.0, 2.5][k % 4];
-                    let params =
-                        LogitsKl { direction, temperature, masked: k % 3 == 1 && rows > 1, gradient };
-                    let case = case(params, rows, vocab, source.fork(k as u64));
-                    cases.push(Case { label: format!("{k}: {}", case.label), ..case });
-                }
+        let directions = [Direction::Policy, Direction::Reference];
+        for (((rows, vocab), direction), gradient) in pairs(pairs(SIZES, directions), [true, false]) {
+            if vocab > 100_000 && !gradient {
+                continue;
             }
+            let k = cases.len();
+            let (temperature, masked) = ([1.0, 0.7, 1.0, 2.5][k % 4], k % 3 == 1 && rows > 1);
+            let params = LogitsKl { direction, temperature, masked, gradient };
+            cases.push(case(params, rows, vocab, source.fork(k as u64)).numbered(k));
         }
         cases
     }
 
     fn random(_op: &str, draw: &mut Draw) -> Case {
         let direction = draw.pick(&[Direction::Policy, Direction::Reference]);
-        let temperature = if draw.yes() { 1.0 } else { 0.25 + 2.0 * draw.unit() };
-        let vocab = match draw.below(3) {
-            0 => 1 + draw.below(40),
-            1 => 100 + draw.below(200),
-            _ => 1 + draw.below(5000),
-        };
+        let (temperature, vocab) = (draw.temperature(), draw.vocab(3));
         let params = LogitsKl { direction, temperature, masked: draw.yes(), gradient: draw.yes() };
         case(params, 1 + draw.below(12), vocab, draw.source())
     }
@@ -98,10 +91,6 @@ impl OpTest for LogitsKl {
     fn fault_slots(&self) -> Vec<Fault> {
         let bad = &NOT_FINITE[..2];
         if self.masked { Vec::new() } else { vec![(0, bad), (1, bad)] }
-    }
-
-    fn rows_are_equal(&self) -> bool {
-        true
     }
 }
 
@@ -169,10 +158,5 @@ fn case(params: LogitsKl, rows: usize, vocab: usize, source: Source) -> Case {
         }
     }
     data.element.push(reference);
-    Case {
-        label: format!("{params:?} {rows} rows of {vocab}"),
-        catches: "the difference of two nearly equal rows; a token that one side forbids; sides exchanged",
-        params: params.into(),
-        data,
-    }
+    Case::of(params, format!("{params:?} {rows} rows of {vocab}"), data)
 }

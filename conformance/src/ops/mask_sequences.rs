@@ -11,6 +11,8 @@ pub struct MaskSequences;
 impl OpTest for MaskSequences {
     const OPS: &'static [&'static str] = &["mask_sequences"];
     const ALLOWED: &'static [Allowance] = &[allow("mask_sequences", &["masked"], 0.0, "0 or 1")];
+    const CATCHES: &'static str =
+        "a mask byte other than 1 that is taken for 0; a kept sequence whose own mask is lost";
 
     fn run(&self, backend: &dyn Backend, data: &Data, out: &mut Outputs<'_>) -> Result<(), String> {
         // Bytes other than 1 also keep.
@@ -28,28 +30,17 @@ impl OpTest for MaskSequences {
     }
 
     fn corpus(source: Source) -> Vec<Case> {
-        let mut cases = Vec::new();
-        for shape in small() {
-            for mask in [Mask::ALL[0], Mask::ALL[4]] {
-                cases.push(case(&shape, mask, source.fork(cases.len() as u64)));
-            }
-        }
-        cases
+        let all = pairs(small(), [Mask::Absent, Mask::Alternate]);
+        numbered(all, source, |_, (shape, mask), source| case(&shape, mask, source))
     }
 
     fn random(_op: &str, draw: &mut Draw) -> Case {
-        let shape = draw.shape();
-        case(&shape, draw.pick(&Mask::ALL), draw.source())
+        case(&draw.shape(), draw.pick(&Mask::ALL), draw.source())
     }
 }
 
 fn case(shape: &Shape, mask: Mask, source: Source) -> Case {
     let mut data = Data::new(shape, mask, source.fork(0));
     data.row = vec![data.per_row(|r| source.fork(1).signed(r))];
-    Case {
-        label: format!("{} {mask:?}", shape.name),
-        catches: "a mask byte other than 1 that is taken for 0; a kept sequence whose own mask is lost",
-        params: MaskSequences.into(),
-        data,
-    }
+    Case::of(MaskSequences, format!("{} {mask:?}", shape.name), data)
 }

@@ -3,6 +3,9 @@
 //! Once an op has a file here, one of the oracle's, and its lines in the lists below, everything in this
 //! crate tests it: corpus and digest, accuracy against the oracle, random cases, rows alone and repacked,
 //! garbage under the mask, faults.
+//!
+//! Arguments have the names that core explains; a comment says only what is not said there.
+#![allow(missing_docs)]
 
 pub mod balance;
 pub mod check;
@@ -127,6 +130,18 @@ macro_rules! checked {
 }
 use checked;
 
+/// The names in core's table of the ops that these arguments cover, by variant; the first names the stream.
+macro_rules! names {
+    ($($variant:pat => $name:expr,)*) => {
+        const OPS: &'static [&'static str] = &[$($name),*];
+
+        fn op(&self) -> &'static str {
+            match self { $($variant => $name,)* }
+        }
+    };
+}
+use names;
+
 use crate::backend::Backend;
 use crate::cases::hash::Source;
 use crate::cases::random::Draw;
@@ -138,15 +153,15 @@ use std::fmt::Debug;
 
 /// What most files of an op use.
 mod prelude {
-    pub(super) use super::{Fault, OpTest, checked};
+    pub(super) use super::{Fault, OpTest, checked, names};
     pub(super) use crate::backend::Backend;
     pub(super) use crate::cases::hash::Source;
     pub(super) use crate::cases::masks::{Mask, garbage};
     pub(super) use crate::cases::random::Draw;
     pub(super) use crate::cases::shapes::{self, Shape, large, small};
     pub(super) use crate::cases::values::{NO_LOGP, NO_WEIGHT, NOT_FINITE, Range};
-    pub(super) use crate::cases::{Case, Data, rewards, slot, values};
-    pub(super) use crate::expect::Want;
+    pub(super) use crate::cases::{Case, Data, numbered, pairs, rewards, slot, values};
+    pub(super) use crate::expect::{Want, push_all};
     pub(super) use crate::outputs::Outputs;
     pub(super) use crate::precision::{Allowance, EXP, ROUNDED, SUM64, TERMS, allow};
     pub(super) use lockstep_core::ragged::In;
@@ -157,11 +172,19 @@ mod prelude {
 pub type Fault = (usize, &'static [f32]);
 
 /// An op's scalar arguments and everything its tests need.
-pub trait OpTest: Copy + Debug + PartialEq {
+pub trait OpTest: Copy + Debug + PartialEq + Into<AnyOp> {
     /// Names in core's table of the ops that these arguments cover.
     const OPS: &'static [&'static str];
     /// Tolerances against the oracle; unlisted outputs must be equal.
     const ALLOWED: &'static [Allowance];
+    /// The bugs that the cases catch, unless a case says it itself.
+    const CATCHES: &'static str = "";
+    /// See [`fault_slots`](OpTest::fault_slots).
+    const FAULTS: &'static [Fault] = &[];
+    /// See [`rows_are_blocks`](OpTest::rows_are_blocks).
+    const ROWS_ARE_BLOCKS: bool = false;
+    /// Whether all rows have the same length (a matrix), so that no row of another length may precede them.
+    const ROWS_ARE_EQUAL: bool = false;
 
     /// The op's name.
     fn op(&self) -> &'static str {
@@ -189,17 +212,17 @@ pub trait OpTest: Copy + Debug + PartialEq {
 
     /// Where a bad value must raise the row's alarm.
     fn fault_slots(&self) -> Vec<Fault> {
-        Vec::new()
+        Self::FAULTS.to_vec()
     }
 
     /// Whether a row is a block of the whole array, so that rows cannot be moved.
     fn rows_are_blocks(&self) -> bool {
-        false
+        Self::ROWS_ARE_BLOCKS
     }
 
-    /// Whether all rows have the same length (a matrix), so that no row of another length may precede them.
+    /// See [`ROWS_ARE_EQUAL`](OpTest::ROWS_ARE_EQUAL).
     fn rows_are_equal(&self) -> bool {
-        false
+        Self::ROWS_ARE_EQUAL
     }
 }
 
@@ -208,7 +231,7 @@ macro_rules! op_tests {
         /// Arguments of any op with a file here.
         #[derive(Clone, Copy, Debug, PartialEq)]
         pub enum AnyOp {
-            $(#[allow(missing_docs)] $variant($params),)*
+            $($variant($params),)*
         }
 
         $(impl From<$params> for AnyOp {
@@ -217,38 +240,28 @@ macro_rules! op_tests {
             }
         })*
 
+        /// See [`OpTest`].
         impl AnyOp {
-            /// See [`OpTest::op`].
             pub fn op(&self) -> &'static str {
                 match self { $(AnyOp::$variant(params) => params.op(),)* }
             }
 
-            /// See [`OpTest::run`].
-            pub fn run(
-                &self,
-                backend: &dyn Backend,
-                data: &Data,
-                out: &mut Outputs<'_>,
-            ) -> Result<(), String> {
+            pub fn run(&self, backend: &dyn Backend, data: &Data, out: &mut Outputs<'_>) -> Result<(), String> {
                 match self { $(AnyOp::$variant(params) => params.run(backend, data, out),)* }
             }
 
-            /// See [`OpTest::expect`].
             pub fn expect(&self, data: &Data) -> Vec<Want> {
                 match self { $(AnyOp::$variant(params) => params.expect(data),)* }
             }
 
-            /// See [`OpTest::fault_slots`].
             pub fn fault_slots(&self) -> Vec<Fault> {
                 match self { $(AnyOp::$variant(params) => params.fault_slots(),)* }
             }
 
-            /// See [`OpTest::rows_are_blocks`].
             pub fn rows_are_blocks(&self) -> bool {
                 match self { $(AnyOp::$variant(params) => params.rows_are_blocks(),)* }
             }
 
-            /// See [`OpTest::rows_are_equal`].
             pub fn rows_are_equal(&self) -> bool {
                 match self { $(AnyOp::$variant(params) => params.rows_are_equal(),)* }
             }

@@ -4,16 +4,10 @@ use super::prelude::*;
 use crate::oracle::moments as oracle;
 use lockstep_core::aggregate::moments::{FoldMoments, MOMENTS, RowMoments};
 
-/// Arguments of the ops of moments.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Moments {
     /// `row_moments` of the first array, or of the first array per row.
-    Rows {
-        /// One value per row instead of per element.
-        per_row: bool,
-        /// Whether NaN is excluded.
-        nan_is_missing: bool,
-    },
+    Rows { per_row: bool, nan_is_missing: bool },
     /// `fold_moments` of [`Data::element64`].
     Fold,
 }
@@ -22,18 +16,16 @@ const NAMES: [&str; MOMENTS] = ["count", "mean", "squares", "low", "high", "nonz
 const OTHER_ORDER: &str = "binary64 sums in another order: 2^-29 of a unit for each rounding";
 
 impl OpTest for Moments {
-    const OPS: &'static [&'static str] = &["row_moments", "fold_moments"];
+    names! {
+        Moments::Rows { .. } => "row_moments",
+        Moments::Fold => "fold_moments",
+    }
     const ALLOWED: &'static [Allowance] = &[
         allow("row_moments", &["squares"], 1e-7, OTHER_ORDER),
         allow("fold_moments", &["squares"], 1e-7, OTHER_ORDER),
     ];
-
-    fn op(&self) -> &'static str {
-        match self {
-            Moments::Rows { .. } => "row_moments",
-            Moments::Fold => "fold_moments",
-        }
-    }
+    const CATCHES: &'static str =
+        "a mean of means; the spread between rows left out; extremes of rows without values";
 
     fn run(&self, backend: &dyn Backend, data: &Data, out: &mut Outputs<'_>) -> Result<(), String> {
         match *self {
@@ -62,30 +54,22 @@ impl OpTest for Moments {
                         |i: usize| f64::from(if per_row { data.row[0][r] } else { data.element[0][i] });
                     let counted = |i: &usize| data.live(*i) && !(nan_is_missing && value(*i).is_nan());
                     let values: Vec<f64> = data.span(r).filter(counted).map(value).collect();
-                    push(&mut wants, &oracle::Moments::of(&values));
+                    push_all(&mut wants, sized(&oracle::Moments::of(&values)));
                 }
             }
             // The values that the rows' moments came from are the oracle's own.
-            Moments::Fold => push(&mut wants, &oracle::Moments::of(&behind(data))),
+            Moments::Fold => push_all(&mut wants, sized(&oracle::Moments::of(&behind(data)))),
         }
         wants.into()
     }
 
     fn corpus(source: Source) -> Vec<Case> {
-        let mut cases = Vec::new();
-        for per_row in [false, true] {
-            let shapes = shapes::all();
-            for (j, shape) in shapes.into_iter().enumerate() {
-                for nan_is_missing in [false, true] {
-                    let k = cases.len();
-                    let mask = Mask::ALL[(k + j) % 6];
-                    cases.push(of_rows(&shape, mask, per_row, nan_is_missing, source.fork(k as u64)));
-                }
-            }
-        }
-        for rows in [1, 2, 31, 33, 128, 129, 1000] {
-            cases.push(fold(rows, source.fork(1000 + rows as u64)));
-        }
+        let shapes = pairs([false, true], shapes::all().into_iter().enumerate());
+        let all = pairs(shapes, [false, true]);
+        let mut cases = numbered(all, source, |k, ((per_row, (j, shape)), nan_is_missing), source| {
+            of_rows(&shape, Mask::ALL[(k + j) % 6], per_row, nan_is_missing, source)
+        });
+        cases.extend([1, 2, 31, 33, 128, 129, 1000].map(|rows| fold(rows, source.fork(1000 + rows as u64))));
         cases
     }
 
@@ -93,18 +77,13 @@ impl OpTest for Moments {
         if op == "fold_moments" {
             return fold(1 + draw.below(3000), draw.source());
         }
-        let shape = draw.shape();
-        of_rows(&shape, draw.pick(&Mask::ALL), draw.yes(), draw.yes(), draw.source())
+        of_rows(&draw.shape(), draw.pick(&Mask::ALL), draw.yes(), draw.yes(), draw.source())
     }
 
     fn fault_slots(&self) -> Vec<Fault> {
         match self {
-            Moments::Rows { per_row: false, nan_is_missing: false } => {
-                vec![(0, NOT_FINITE)]
-            }
-            Moments::Rows { per_row: false, nan_is_missing: true } => {
-                vec![(0, &NOT_FINITE[1..])]
-            }
+            Moments::Rows { per_row: false, nan_is_missing: false } => vec![(0, NOT_FINITE)],
+            Moments::Rows { per_row: false, nan_is_missing: true } => vec![(0, &NOT_FINITE[1..])],
             _ => Vec::new(),
         }
     }
@@ -114,15 +93,16 @@ impl OpTest for Moments {
     }
 }
 
-fn push(wants: &mut [Want; MOMENTS], m: &oracle::Moments) {
-    let values = [m.count, m.mean, m.squares, m.low, m.high, m.nonzero];
+fn listed(m: &oracle::Moments) -> [f64; MOMENTS] {
+    [m.count, m.mean, m.squares, m.low, m.high, m.nonzero]
+}
+
+/// Moments with their magnitudes.
+fn sized(m: &oracle::Moments) -> impl Iterator<Item = (f64, f64)> {
     // A mean that is off by 2^-50 of the magnitude shifts the squares by its product with the sum of
     // distances, which is itself a rounding error.
     let scale = m.squares + 1e-7 * (m.squares * m.count).sqrt() * m.magnitude;
-    let magnitudes = [0.0, m.magnitude, scale, 0.0, 0.0, 0.0];
-    for ((want, value), magnitude) in wants.iter_mut().zip(values).zip(magnitudes) {
-        want.push(value, magnitude);
-    }
+    listed(m).into_iter().zip([0.0, m.magnitude, scale, 0.0, 0.0, 0.0])
 }
 
 /// An ordinary value, with zeros of both signs; every third row is a constant that binary32 does not hold
@@ -137,39 +117,25 @@ fn value(source: Source, row: usize, i: usize) -> f32 {
 }
 
 fn of_rows(shape: &Shape, mask: Mask, per_row: bool, nan_is_missing: bool, source: Source) -> Case {
-    let offsets = shape.offsets();
-    let bytes = mask.bytes(&offsets, source.fork(0));
+    let mut data = Data::new(shape, mask, source.fork(0));
     let mut array = Vec::new();
-    for (r, pair) in offsets.windows(2).enumerate() {
-        for i in pair[0] as usize..pair[1] as usize {
-            let live = bytes.as_ref().is_none_or(|bytes| bytes[i] != 0);
-            array.push(match live {
-                false => garbage(i),
-                true if nan_is_missing && source.below(i, 9) == 0 => f32::NAN,
-                true => value(source.fork(1), r, i),
-            });
-        }
+    for (r, i) in (0..data.rows()).flat_map(|r| data.span(r).map(move |i| (r, i))) {
+        array.push(match data.live(i) {
+            false => garbage(i),
+            true if nan_is_missing && source.below(i, 9) == 0 => f32::NAN,
+            true => value(source.fork(1), r, i),
+        });
     }
     let per = |r: usize| match (nan_is_missing, r % 5) {
         (true, 2) => f32::NAN,
         _ => value(source.fork(1), 0, r),
     };
-    Case {
-        label: format!(
-            "{} {mask:?} per row {per_row} NaN missing {nan_is_missing}, {}",
-            shape.name,
-            array.len()
-        ),
-        catches: shape.catches,
-        params: Moments::Rows { per_row, nan_is_missing }.into(),
-        data: Data {
-            row: vec![(0..shape.lengths.len()).map(per).collect()],
-            offsets,
-            mask: bytes,
-            element: vec![array],
-            ..Data::default()
-        },
-    }
+    let (name, n) = (shape.name, array.len());
+    let label = format!("{name} {mask:?} per row {per_row} NaN missing {nan_is_missing}, {n}");
+    data.row = vec![data.per_row(per)];
+    data.element = vec![array];
+    let params = Moments::Rows { per_row, nan_is_missing };
+    Case { catches: shape.catches, ..Case::of(params, label, data) }
 }
 
 /// The values of row r of a `fold_moments` case: small integers, so that every moment of a row is exact.
@@ -187,14 +153,9 @@ fn behind(data: &Data) -> Vec<f64> {
 fn fold(rows: usize, source: Source) -> Case {
     let mut element64 = vec![0.0; MOMENTS * rows];
     for r in 0..rows {
-        let m = oracle::Moments::of(&row_values(rows, r));
-        let values = [m.count, m.mean, m.squares, m.low, m.high, m.nonzero];
+        let values = listed(&oracle::Moments::of(&row_values(rows, r)));
         (0..MOMENTS).for_each(|k| element64[k * rows + r] = values[k]);
     }
-    Case {
-        label: format!("{rows} rows, {}", source.below(0, 1000)),
-        catches: "a mean of means; the spread between rows left out; extremes of rows without values",
-        params: Moments::Fold.into(),
-        data: Data { offsets: vec![0, (MOMENTS * rows) as u32], element64, ..Data::default() },
-    }
+    let data = Data { offsets: vec![0, (MOMENTS * rows) as u32], element64, ..Data::default() };
+    Case::of(Moments::Fold, format!("{rows} rows, {}", source.below(0, 1000)), data)
 }

@@ -8,7 +8,6 @@ use lockstep_core::reward::NoveltyBands as Kernel;
 /// Arguments of `novelty_bands`. Classes are [`Data::index`]; similarities are products of the two arrays.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Novelty {
-    /// w.
     pub mean_weight: f64,
     /// Majority, minority, width, invalid.
     pub bands: [f64; 4],
@@ -34,6 +33,8 @@ impl OpTest for Novelty {
         1.0,
         "novelty rounds to binary32 once; its range is in the magnitude of the reward",
     )];
+    const CATCHES: &'static str = "the diagonal in a maximum; a range over both classes; 0/0 in a class of \
+                                   equals; neighbours without an answer";
 
     fn run(&self, backend: &dyn Backend, data: &Data, out: &mut Outputs<'_>) -> Result<(), String> {
         let (mut pairs, mut start) = (Vec::new(), Vec::new());
@@ -72,15 +73,8 @@ impl OpTest for Novelty {
                 span.clone().map(|i| span.clone().map(|j| one(i, j)).collect()).collect();
             let class = |i: usize| (data.live(i) && data.index[i] < 2).then_some(data.index[i]);
             let class: Vec<Option<u32>> = span.clone().map(class).collect();
-            let u: Vec<f64> = (0..class.len())
-                .map(|k| {
-                    if class[k].is_some() {
-                        oracle::novelty(&matrix, &class, k, self.mean_weight)
-                    } else {
-                        0.0
-                    }
-                })
-                .collect();
+            let novelty_of = |k| oracle::novelty(&matrix, &class, k, self.mean_weight);
+            let u: Vec<f64> = (0..class.len()).map(|k| class[k].map_or(0.0, |_| novelty_of(k))).collect();
             for (k, i) in span.enumerate() {
                 let peers: Vec<f64> = (0..u.len()).filter(|j| class[*j] == class[k]).map(|j| u[j]).collect();
                 novelty.push(u[k], u[k].abs());
@@ -102,18 +96,9 @@ impl OpTest for Novelty {
     }
 
     fn corpus(source: Source) -> Vec<Case> {
-        let mut cases = Vec::new();
-        for params in LIST {
-            for valid in [false, true] {
-                cases.push(case(
-                    params,
-                    &[8, 1, 2, 0, 5, 16, 33, 3, 70, 7],
-                    valid,
-                    source.fork(cases.len() as u64),
-                ));
-            }
-        }
-        cases
+        numbered(pairs(LIST, [false, true]), source, |_, (params, valid), source| {
+            case(params, &[8, 1, 2, 0, 5, 16, 33, 3, 70, 7], valid, source)
+        })
     }
 
     fn random(_op: &str, draw: &mut Draw) -> Case {
@@ -125,20 +110,9 @@ impl OpTest for Novelty {
 
 fn case(params: Novelty, sizes: &[u32], valid: bool, source: Source) -> Case {
     let mut data = rewards::groups(sizes, valid, source.fork(1));
-    let n = data.elements();
     // Quarters, so that similarities and their sums are exact and equal novelties compare equal everywhere.
-    for name in 0..2 {
-        let value = |i: usize| source.fork(2 + name).below(i, 9) as f32 / 4.0 - 1.0;
-        let value = |i: usize| if data.live(i) { value(i) } else { crate::cases::masks::garbage(i) };
-        let values = (0..n).map(value).collect();
-        if name == 0 { data.element[0] = values } else { data.element.push(values) }
-    }
-    data.index = (0..n).map(|i| [1, 1, 1, 0, 0, 2, 9][source.fork(5).below(i, 7)]).collect();
-    Case {
-        label: format!("{params:?}, {} groups, valid {valid}", sizes.len()),
-        catches: "the diagonal in a maximum; a range over both classes; 0/0 in a class of equals; neighbours \
-                  without an answer",
-        params: params.into(),
-        data,
-    }
+    let value = |name: u64, i: usize| source.fork(2 + name).below(i, 9) as f32 / 4.0 - 1.0;
+    data.element = [0, 1].map(|name| data.array(|i| value(name, i))).into();
+    data.index = (0..data.elements()).map(|i| [1, 1, 1, 0, 0, 2, 9][source.fork(5).below(i, 7)]).collect();
+    Case::of_groups(params, valid, data)
 }

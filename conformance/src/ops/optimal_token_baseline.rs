@@ -6,10 +6,8 @@ use crate::oracle::optimal_token_baseline::{self as oracle, Token};
 use lockstep_core::advantage::OptimalTokenBaseline as Kernel;
 use lockstep_core::ragged::Offsets;
 
-/// Arguments of `optimal_token_baseline`.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct OptimalTokenBaseline {
-    /// eps.
     pub eps: f64,
     /// Whether a tail that only one sequence reaches has no baseline.
     pub lone_tail_is_raw: bool,
@@ -38,6 +36,9 @@ pub fn sequences(data: &Data) -> [Vec<u32>; 2] {
 impl OpTest for OptimalTokenBaseline {
     const OPS: &'static [&'static str] = &["optimal_token_baseline"];
     const ALLOWED: &'static [Allowance] = &[allow("optimal_token_baseline", &["advantage"], 1.0, ROUNDED)];
+    const CATCHES: &'static str = "positions counted over live tokens only; a tail that begins where the \
+                                   second longest sequence ends, masked tokens and all; a baseline from \
+                                   the position before; weights under the mask";
 
     fn run(&self, backend: &dyn Backend, data: &Data, out: &mut Outputs<'_>) -> Result<(), String> {
         let [cu_seqlens, cu_groups] = sequences(data);
@@ -59,7 +60,7 @@ impl OpTest for OptimalTokenBaseline {
     }
 
     fn expect(&self, data: &Data) -> Vec<Want> {
-        let mut want = Want::new("advantage");
+        let mut advantage = Vec::new();
         let [cu_seqlens, cu_groups] = sequences(data);
         for group in cu_groups.windows(2) {
             let token = |i: u32| {
@@ -70,30 +71,16 @@ impl OpTest for OptimalTokenBaseline {
             };
             let tokens = |s: u32| (cu_seqlens[s as usize]..cu_seqlens[s as usize + 1]).map(token).collect();
             let members: Vec<Vec<Token>> = (group[0]..group[1]).map(tokens).collect();
-            for (value, magnitude) in oracle::group(&members, self.eps, self.lone_tail_is_raw).concat() {
-                // The binary64 sums before the single rounding add 1e-6 of a unit of the magnitudes.
-                want.push(value, value.abs() + 1e-6 * magnitude);
-            }
+            advantage.extend(oracle::group(&members, self.eps, self.lone_tail_is_raw).concat());
         }
-        vec![want]
+        vec![Want::rounded("advantage", advantage)]
     }
 
     fn corpus(source: Source) -> Vec<Case> {
-        let mut cases = Vec::new();
-        for shape in &small() {
-            for (j, mean_length) in [1, 7, 40, 100_000].into_iter().enumerate() {
-                let k = cases.len();
-                let params = OptimalTokenBaseline { eps: 1e-8, lone_tail_is_raw: (k + j) % 2 == 1 };
-                cases.push(case(
-                    params,
-                    mean_length,
-                    shape,
-                    Mask::ALL[(k + k / 6) % 6],
-                    source.fork(k as u64),
-                ));
-            }
-        }
-        cases
+        numbered(pairs(small(), [1, 7, 40, 100_000]), source, |k, (shape, mean_length), source| {
+            let params = OptimalTokenBaseline { eps: 1e-8, lone_tail_is_raw: (k + k % 4) % 2 == 1 };
+            case(params, mean_length, &shape, Mask::ALL[(k + k / 6) % 6], source)
+        })
     }
 
     fn random(_op: &str, draw: &mut Draw) -> Case {
@@ -111,12 +98,5 @@ fn case(params: OptimalTokenBaseline, mean_length: usize, shape: &Shape, mask: M
     ];
     let starts = |i: usize| u32::from(source.fork(3).below(i, mean_length) == 0);
     data.index = (0..data.elements()).map(starts).collect();
-    Case {
-        label: format!("{} {mask:?} {mean_length} {params:?}", shape.name),
-        catches: "positions counted over live tokens only; a tail that begins where the second longest \
-                  sequence ends, masked tokens and all; a baseline from the position before; weights under \
-                  the mask",
-        params: params.into(),
-        data,
-    }
+    Case::of(params, format!("{} {mask:?} {mean_length} {params:?}", shape.name), data)
 }

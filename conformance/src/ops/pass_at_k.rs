@@ -6,10 +6,8 @@ use crate::output::Values;
 use crate::outputs::row;
 use lockstep_core::advantage::PassAtK as Kernel;
 
-/// Arguments of `pass_at_k`.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct PassAtK {
-    /// Attempts.
     pub k: u32,
     /// Rewards above this are correct.
     pub threshold: f32,
@@ -18,6 +16,8 @@ pub struct PassAtK {
 impl OpTest for PassAtK {
     const OPS: &'static [&'static str] = &["pass_at_k"];
     const ALLOWED: &'static [Allowance] = &[allow("pass_at_k", &["advantage", "pass_at_k"], 1.0, ROUNDED)];
+    const CATCHES: &'static str =
+        "a binomial that wraps for k above the number of wrong ones; 0/0 with none correct";
 
     fn run(&self, backend: &dyn Backend, data: &Data, out: &mut Outputs<'_>) -> Result<(), String> {
         backend.run(&checked!(Kernel {
@@ -54,21 +54,14 @@ impl OpTest for PassAtK {
     }
 
     fn corpus(source: Source) -> Vec<Case> {
-        let mut cases = Vec::new();
-        for k in [1, 2, 4, 8, 64, 1000] {
-            for valid in [false, true] {
-                let source = source.fork(cases.len() as u64);
-                cases.push(case(PassAtK { k, threshold: 0.5 }, &rewards::sizes(), valid, source));
-            }
-        }
-        cases
+        numbered(pairs([1, 2, 4, 8, 64, 1000], [false, true]), source, |_, (k, valid), source| {
+            case(PassAtK { k, threshold: 0.5 }, &rewards::sizes(), valid, source)
+        })
     }
 
     fn random(_op: &str, draw: &mut Draw) -> Case {
         let params = PassAtK { k: 1 + draw.below(12) as u32, threshold: draw.pick(&[0.5, 0.0, -0.25]) };
-        let sizes: Vec<u32> = draw.lengths();
-        let (valid, source) = (draw.yes(), draw.source());
-        case(params, &sizes, valid, source)
+        case(params, &draw.lengths(), draw.yes(), draw.source())
     }
 }
 
@@ -78,10 +71,5 @@ fn estimates(values: Vec<f32>) -> Values {
 }
 
 fn case(params: PassAtK, sizes: &[u32], valid: bool, source: Source) -> Case {
-    Case {
-        label: format!("{params:?}, {} groups, valid {valid}", sizes.len()),
-        catches: "a binomial that wraps for k above the number of wrong ones; 0/0 with none correct",
-        params: params.into(),
-        data: rewards::groups(sizes, valid, source.fork(1)),
-    }
+    Case::of_groups(params, valid, rewards::groups(sizes, valid, source.fork(1)))
 }

@@ -15,28 +15,19 @@ use lockstep_core::ratio::{
 /// Arguments of the four ops. Versions are [`Data::index`]; `u32::MAX` means −1.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Ratios {
-    /// `log_ratio_scan`.
     Scan {
-        /// Which log-ratio.
         kind: ScanKind,
         /// Whether minima are capped at 0.
         cap: bool,
     },
-    /// `proximal_logp`.
     Proximal {
-        /// Current version.
         current: i32,
-        /// What is interpolated.
         interpolation: Interpolation,
     },
-    /// `staleness`.
     Staleness {
-        /// Current version.
         current: i32,
-        /// Largest staleness that is kept.
         max: i32,
     },
-    /// `effective_sample_size`.
     Ess {
         /// Added to Σ w².
         eps: f64,
@@ -46,27 +37,23 @@ pub enum Ratios {
 const DIFFERENCES: &str = "a difference, and a binary64 sum or a minimum of those, rounded once more";
 
 impl OpTest for Ratios {
-    const OPS: &'static [&'static str] =
-        &["log_ratio_scan", "proximal_logp", "staleness", "effective_sample_size"];
+    names! {
+        Ratios::Scan { .. } => "log_ratio_scan",
+        Ratios::Proximal { .. } => "proximal_logp",
+        Ratios::Staleness { .. } => "staleness",
+        Ratios::Ess { .. } => "effective_sample_size",
+    }
     const ALLOWED: &'static [Allowance] = &[
         allow("log_ratio_scan", &["log_ratio"], 2.0, DIFFERENCES),
         allow("proximal_logp", &["logp_prox"], 4.0, "two exponentials, a logarithm; or rounded once"),
         allow("staleness", &["kept_mask"], 0.0, "a decision on integers"),
         allow("effective_sample_size", &["squares", "ess"], 1e-7, SUM64),
     ];
-
-    fn op(&self) -> &'static str {
-        match self {
-            Ratios::Scan { .. } => "log_ratio_scan",
-            Ratios::Proximal { .. } => "proximal_logp",
-            Ratios::Staleness { .. } => "staleness",
-            Ratios::Ess { .. } => "effective_sample_size",
-        }
-    }
+    const CATCHES: &'static str = "a masked token that enters a minimum; the exclusive prefix as the \
+                                   inclusive one less its end; a carry lost between blocks";
 
     fn run(&self, backend: &dyn Backend, data: &Data, out: &mut Outputs<'_>) -> Result<(), String> {
-        let offsets = data.packed()?;
-        let mask = data.masked();
+        let (offsets, mask) = (data.packed()?, data.masked());
         let versions: Vec<i32> = data.index.iter().map(|v| v.cast_signed()).collect();
         match *self {
             Ratios::Scan { kind, cap } => backend.run(&LogRatioScan {
@@ -90,20 +77,18 @@ impl OpTest for Ratios {
                 logp_prox: out.element("logp_prox"),
                 row_alarm: out.alarm(),
             }),
-            Ratios::Staleness { current, max } => {
-                backend.run(&checked!(Staleness {
-                    cu_seqlens: offsets,
-                    loss_mask: mask,
-                    versions: In::new(&versions),
-                    current,
-                    max_staleness: max,
-                    kept_mask: out.element("kept_mask"),
-                    // −1 as the largest number.
-                    row_start: out.row("row_start"),
-                    row_off_policy: out.row("row_off_policy"),
-                    row_kept: out.row("row_kept"),
-                }))
-            }
+            Ratios::Staleness { current, max } => backend.run(&checked!(Staleness {
+                cu_seqlens: offsets,
+                loss_mask: mask,
+                versions: In::new(&versions),
+                current,
+                max_staleness: max,
+                kept_mask: out.element("kept_mask"),
+                // −1 as the largest number.
+                row_start: out.row("row_start"),
+                row_off_policy: out.row("row_off_policy"),
+                row_kept: out.row("row_kept"),
+            })),
             Ratios::Ess { eps } => backend.run(&EffectiveSampleSize {
                 offsets,
                 mask,
@@ -123,17 +108,12 @@ impl OpTest for Ratios {
                 vec![Want::live("logp_prox", data, |_, i| {
                     let [b, p] = [slot::LOGP_OLD, slot::LOGP].map(|k| f64::from(data.element[k][i]));
                     let alpha = prox::alpha(data.index[i].cast_signed().into(), current.into());
-                    match interpolation {
-                        Interpolation::Loglinear => {
-                            let y = prox::loglinear(b, p, alpha);
-                            (y, y.abs())
-                        }
-                        // A relative error of the sum is an absolute error of its logarithm.
-                        Interpolation::Linear => {
-                            let y = prox::linear(b, p, alpha);
-                            (y, 1.0 + y.abs())
-                        }
-                    }
+                    // A relative error of a linear sum is an absolute error of its logarithm.
+                    let (y, more) = match interpolation {
+                        Interpolation::Loglinear => (prox::loglinear(b, p, alpha), 0.0),
+                        Interpolation::Linear => (prox::linear(b, p, alpha), 1.0),
+                    };
+                    (y, more + y.abs())
                 })]
             }
             Ratios::Staleness { current, max } => {
@@ -143,15 +123,13 @@ impl OpTest for Ratios {
                     let mut left = 0;
                     for i in data.span(r) {
                         let kept = data.live(i) && stale::kept(version(i), current.into(), max.into());
-                        wants[0].push(f64::from(u8::from(kept)), 0.0);
+                        wants[0].exact(kept);
                         left += usize::from(kept);
                     }
                     let live: Vec<Option<i64>> = data.members(r).into_iter().map(version).collect();
                     let (start, off) = stale::of_row(&live, current.into());
                     let start = if start < 0 { f64::from(u32::MAX) } else { start as f64 };
-                    for (want, value) in wants[1..].iter_mut().zip([start, off as f64, left as f64]) {
-                        want.push(value, 0.0);
-                    }
+                    push_all(&mut wants[1..], [start, off as f64, left as f64].map(|value| (value, 0.0)));
                 }
                 wants.into()
             }
@@ -161,11 +139,8 @@ impl OpTest for Ratios {
                     let live = data.members(r).into_iter();
                     let w: Vec<f64> = live.map(|i| data.element[slot::WEIGHTS][i].into()).collect();
                     let squares = exact_sum(w.iter().map(|w| w * w));
-                    for (want, value) in
-                        wants.iter_mut().zip([exact_sum(w.iter().copied()), squares, sizes::ess(&w, eps)])
-                    {
-                        want.push(value, value);
-                    }
+                    let values = [exact_sum(w.iter().copied()), squares, sizes::ess(&w, eps)];
+                    push_all(&mut wants, values.map(|value| (value, value)));
                 }
                 wants.into()
             }
@@ -178,16 +153,15 @@ impl OpTest for Ratios {
             let k = cases.len();
             cases.push(case(params, shape, Mask::ALL[k % 6], range, source.fork(k as u64)));
         };
-        for (k, kind) in KINDS.into_iter().enumerate() {
-            for (j, range) in Range::ALL.into_iter().enumerate() {
-                add(Ratios::Scan { kind, cap: j % 2 == 0 }, &small()[(k + j) % 3], range);
-            }
+        for ((k, kind), (j, range)) in
+            pairs(KINDS.into_iter().enumerate(), Range::ALL.into_iter().enumerate())
+        {
+            add(Ratios::Scan { kind, cap: j % 2 == 0 }, &small()[(k + j) % 3], range);
         }
         add(Ratios::Scan { kind: ScanKind::MinBefore, cap: true }, &large(), Range::Realistic);
-        for interpolation in [Interpolation::Loglinear, Interpolation::Linear] {
-            for (j, range) in Range::ALL.into_iter().enumerate() {
-                add(Ratios::Proximal { current: CURRENT[j], interpolation }, &small()[j % 3], range);
-            }
+        let interpolations = [Interpolation::Loglinear, Interpolation::Linear];
+        for (interpolation, (j, range)) in pairs(interpolations, Range::ALL.into_iter().enumerate()) {
+            add(Ratios::Proximal { current: CURRENT[j], interpolation }, &small()[j % 3], range);
         }
         for (j, max) in MAX.into_iter().enumerate() {
             add(Ratios::Staleness { current: CURRENT[j % 4], max }, &small()[j % 3], Range::Realistic);
@@ -208,14 +182,13 @@ impl OpTest for Ratios {
             "staleness" => Ratios::Staleness { current, max: draw.pick(&MAX) },
             _ => Ratios::Ess { eps: draw.pick(&EPS) },
         };
-        let shape = draw.shape();
-        case(params, &shape, draw.pick(&Mask::ALL), range, draw.source())
+        case(params, &draw.shape(), draw.pick(&Mask::ALL), range, draw.source())
     }
 
     fn fault_slots(&self) -> Vec<Fault> {
         match self {
             Ratios::Scan { .. } | Ratios::Proximal { .. } => {
-                vec![(slot::LOGP, NO_LOGP), (slot::LOGP_OLD, NO_LOGP)]
+                [slot::LOGP, slot::LOGP_OLD].map(|slot| (slot, NO_LOGP)).into()
             }
             Ratios::Staleness { .. } => Vec::new(),
             Ratios::Ess { .. } => vec![(slot::WEIGHTS, NO_WEIGHT)],
@@ -223,14 +196,10 @@ impl OpTest for Ratios {
     }
 }
 
-const KINDS: [ScanKind; 6] = [
-    ScanKind::Prefix,
-    ScanKind::PrefixBefore,
-    ScanKind::MinBefore,
-    ScanKind::Min,
-    ScanKind::Sum,
-    ScanKind::Mean,
-];
+const KINDS: [ScanKind; 6] = {
+    use ScanKind::{Mean, Min, MinBefore, Prefix, PrefixBefore, Sum};
+    [Prefix, PrefixBefore, MinBefore, Min, Sum, Mean]
+};
 /// Ordinary; the first; the largest valid one; ordinary.
 const CURRENT: [i32; 4] = [7, 0, (1 << 24) - 1, 4];
 const MAX: [i32; 5] = [0, 1, 3, 0, i32::MAX];
@@ -245,13 +214,7 @@ fn case(params: Ratios, shape: &Shape, mask: Mask, range: Range, source: Source)
     // A few versions back, none, the current one, or a later one; arbitrary under the mask.
     let version = |i: usize| current + 2 - source.fork(20).below(i, 8) as i32;
     data.index = (0..data.elements()).map(|i| version(i).clamp(-1, (1 << 24) - 1).cast_unsigned()).collect();
-    Case {
-        label: format!("{} {mask:?} {range:?} {params:?}", shape.name),
-        catches: "a masked token that enters a minimum; the exclusive prefix as the inclusive one less its \
-                  end; a carry lost between blocks",
-        params: params.into(),
-        data,
-    }
+    Case::of(params, format!("{} {mask:?} {range:?} {params:?}", shape.name), data)
 }
 
 fn expect_scan(data: &Data, kind: ScanKind, cap: bool) -> Want {
@@ -265,14 +228,11 @@ fn expect_scan(data: &Data, kind: ScanKind, cap: bool) -> Want {
     };
     let mut want = Want::new("log_ratio");
     for r in 0..data.rows() {
-        let live = data.members(r);
-        let d: Vec<f64> = live
-            .iter()
-            .map(|i| difference(data.element[slot::LOGP][*i], data.element[slot::LOGP_OLD][*i]).0)
-            .collect();
+        let of = |i: &usize| difference(data.element[slot::LOGP][*i], data.element[slot::LOGP_OLD][*i]).0;
+        let d: Vec<f64> = data.members(r).iter().map(of).collect();
         let magnitudes: Vec<f64> = d.iter().map(|d| d.abs()).collect();
         let values = incremental(&d, oracle, cap);
-        let mut magnitude = match kind {
+        let magnitudes: Vec<f64> = match kind {
             // For a minimum only one element counts; the largest of all errors bounds its error.
             ScanKind::MinBefore | ScanKind::Min => {
                 values.iter().zip(&d).map(|(y, d)| y.abs() + d.abs()).collect()
@@ -280,12 +240,10 @@ fn expect_scan(data: &Data, kind: ScanKind, cap: bool) -> Want {
             ScanKind::PrefixBefore => incremental(&magnitudes, scan::Kind::Prefix, false),
             _ => incremental(&magnitudes, oracle, false),
         };
-        let (mut values, mut magnitudes) = (values.into_iter(), magnitude.drain(..));
+        let mut live = values.into_iter().zip(magnitudes);
         for i in data.span(r) {
-            match data.live(i) {
-                true => want.push(values.next().unwrap_or(f64::NAN), magnitudes.next().unwrap_or(0.0)),
-                false => want.push(0.0, 0.0),
-            }
+            let found = if data.live(i) { live.next().unwrap_or((f64::NAN, 0.0)) } else { (0.0, 0.0) };
+            want.push(found.0, found.1);
         }
     }
     want

@@ -7,9 +7,7 @@ use lockstep_core::advantage::{Order, RoleBaseline as Kernel};
 /// Arguments of `role_baseline`; the array per row is the state.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct RoleBaseline {
-    /// γ.
     pub decay: f64,
-    /// Whether to subtract or to update first.
     pub order: Order,
 }
 
@@ -26,6 +24,8 @@ impl OpTest for RoleBaseline {
             "binary64 maps joined in another order: a few roundings of 2^-53, 2^-29 of a unit each",
         ),
     ];
+    const CATCHES: &'static str = "a reward in its own baseline; a state that an empty role loses; a game \
+                                   without a score that decays it";
 
     fn run(&self, backend: &dyn Backend, data: &Data, out: &mut Outputs<'_>) -> Result<(), String> {
         let state: Vec<f64> = data.row[0].iter().map(|x| f64::from(*x)).collect();
@@ -42,7 +42,7 @@ impl OpTest for RoleBaseline {
     }
 
     fn expect(&self, data: &Data) -> Vec<Want> {
-        let [mut advantage, mut state] = ["advantage", "state_out"].map(Want::new);
+        let (mut advantage, mut state) = (Vec::new(), Want::new("state_out"));
         for r in 0..data.rows() {
             let reward = |i: usize| {
                 let x = data.element[0][i];
@@ -51,42 +51,27 @@ impl OpTest for RoleBaseline {
             let games: Vec<Option<f64>> = data.span(r).map(reward).collect();
             let first = self.order == Order::SubtractThenUpdate;
             let (values, last) = oracle::role(&games, self.decay, data.row[0][r].into(), first);
-            for (value, magnitude) in values {
-                // The binary64 maps before the single rounding add 1e-6 of a unit of the magnitudes.
-                advantage.push(value, value.abs() + 1e-6 * magnitude);
-            }
+            advantage.extend(values);
             state.push(last.0, last.1);
         }
-        vec![advantage, state]
+        vec![Want::rounded("advantage", advantage), state]
     }
 
     fn corpus(source: Source) -> Vec<Case> {
-        let mut cases = Vec::new();
-        for order in ORDERS {
-            for decay in [0.95, 0.5, 1.0, 0.0] {
-                let (k, valid) = (cases.len() as u64, decay != 0.5);
-                cases.push(case(RoleBaseline { decay, order }, &rewards::sizes(), valid, source.fork(k)));
-            }
-        }
-        cases
+        numbered(pairs(ORDERS, [0.95, 0.5, 1.0, 0.0]), source, |_, (order, decay), source| {
+            case(RoleBaseline { decay, order }, &rewards::sizes(), decay != 0.5, source)
+        })
     }
 
     fn random(_op: &str, draw: &mut Draw) -> Case {
         let decay = if draw.yes() { 0.95 } else { f64::from(draw.unit()) };
         let params = RoleBaseline { decay, order: draw.pick(&ORDERS) };
-        let (sizes, valid, source) = (draw.lengths(), draw.yes(), draw.source());
-        case(params, &sizes, valid, source)
+        case(params, &draw.lengths(), draw.yes(), draw.source())
     }
 }
 
 fn case(params: RoleBaseline, sizes: &[u32], valid: bool, source: Source) -> Case {
     let mut data = rewards::groups(sizes, valid, source.fork(1));
     data.row = vec![data.per_row(|r| source.fork(2).signed(r))];
-    Case {
-        label: format!("{params:?}, {} roles, valid {valid}", sizes.len()),
-        catches: "a reward in its own baseline; a state that an empty role loses; a game without a score \
-                  that decays it",
-        params: params.into(),
-        data,
-    }
+    Case::of(params, format!("{params:?}, {} roles, valid {valid}", sizes.len()), data)
 }

@@ -1,6 +1,7 @@
 //! `draw_tokens` and `otr_sampled`: tokens drawn from rows of logits, and the loss on them.
 
-use super::logits::{COEF, LABEL, LIVE, batch};
+use super::logits::{COEF, LABEL, LIVE, batch, of_rows};
+use super::logits_kl::SIZES;
 use super::prelude::*;
 use crate::oracle::statistics::{Softmax, softmax};
 use crate::oracle::{draw as oracle, otr_sampled};
@@ -13,32 +14,20 @@ use lockstep_core::ragged::Mask;
 /// Which op, with its arguments.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Which {
-    /// `draw_tokens`.
     Tokens {
-        /// κ.
         temperature: f32,
-        /// Seed.
         seed: u64,
         /// Position of row 0.
         first: u64,
     },
     /// `otr_sampled`, with candidates from a hash of the row.
-    Otr {
-        /// β.
-        beta: f32,
-        /// Whether the gradient is wanted.
-        gradient: bool,
-    },
+    Otr { beta: f32, gradient: bool },
 }
 
-/// Arguments of an op on drawn tokens.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Sampling {
-    /// Which op.
     pub which: Which,
-    /// K.
     pub draws: usize,
-    /// Whether some rows are masked.
     pub masked: bool,
 }
 
@@ -46,23 +35,21 @@ const REASON: &str =
     "the exponent rounds three times (in the magnitude), exp and log1p within 1 ULP, the rest in binary64";
 
 impl OpTest for Sampling {
-    const OPS: &'static [&'static str] = &["draw_tokens", "otr_sampled"];
+    names! {
+        Sampling { which: Which::Tokens { .. }, .. } => "draw_tokens",
+        Sampling { which: Which::Otr { .. }, .. } => "otr_sampled",
+    }
     const ALLOWED: &'static [Allowance] = &[
         // Counts must be equal, except where a point sits on an edge; those are left out.
         allow("draw_tokens", &["counts"], 0.0, "whole numbers"),
         allow("otr_sampled", &["loss", "gradient"], 6.0, REASON),
     ];
-
-    fn op(&self) -> &'static str {
-        match self.which {
-            Which::Tokens { .. } => "draw_tokens",
-            Which::Otr { .. } => "otr_sampled",
-        }
-    }
+    const CATCHES: &'static str =
+        "a draw in two pieces or in none; a token drawn several times; 1 − p near 1";
+    const ROWS_ARE_EQUAL: bool = true;
 
     fn run(&self, backend: &dyn Backend, data: &Data, out: &mut Outputs<'_>) -> Result<(), String> {
-        let labels: Vec<u32> = data.row[LABEL].iter().map(|a| *a as u32).collect();
-        let live: Vec<u8> = data.row[LIVE].iter().map(|x| *x as u8).collect();
+        let (labels, live) = of_rows(data);
         let (n, vocab, draws) = (data.rows(), data.elements() / data.rows(), self.draws);
         let live = Mask::new(self.masked.then_some(&live[..]));
         let rows = LogitRows { logits: In::new(&data.element[0]), rows: n, vocab, live };
@@ -115,7 +102,7 @@ impl OpTest for Sampling {
                 }
                 // All draws of a masked row are token 0.
                 Which::Tokens { .. } => data.span(r).enumerate().for_each(|(v, _)| {
-                    wants[0].push(if v == 0 { self.draws as f64 } else { 0.0 }, 0.0);
+                    wants[0].exact(if v == 0 { self.draws as f64 } else { 0.0 });
                 }),
                 Which::Otr { beta, .. } if live(r) => {
                     let p = softmax(&data.wide(0, r), 1.0);
@@ -133,24 +120,20 @@ impl OpTest for Sampling {
 
     fn corpus(source: Source) -> Vec<Case> {
         let mut cases = Vec::new();
-        for (rows, vocab) in [(24, 1), (24, 2), (25, 33), (8, 129), (8, 2049), (40, 257), (1, 151_936)] {
-            for j in 0..4usize {
-                let k = cases.len();
-                if vocab > 100_000 && j % 2 == 1 {
-                    continue;
-                }
-                let temperature = [1.3, 1.0, 2.0][k % 3];
-                let which = match j {
-                    0 => Which::Tokens { temperature, seed: 77 + k as u64, first: 0 },
-                    1 => Which::Tokens { temperature, seed: k as u64, first: (1 << 40) + 3 },
-                    2 => Which::Otr { beta: -0.1, gradient: true },
-                    _ => Which::Otr { beta: [0.0, 1.0][k / 4 % 2], gradient: k % 8 < 4 },
-                };
-                let draws = [256, 1, 17, 5][k % 4];
-                let params = Sampling { which, draws, masked: k % 2 == 1 && rows > 1 };
-                let case = case(params, rows, vocab, source.fork(k as u64));
-                cases.push(Case { label: format!("{k}: {}", case.label), ..case });
+        for ((rows, vocab), j) in pairs(SIZES, 0..4usize) {
+            let k = cases.len();
+            if vocab > 100_000 && j % 2 == 1 {
+                continue;
             }
+            let temperature = [1.3, 1.0, 2.0][k % 3];
+            let which = match j {
+                0 => Which::Tokens { temperature, seed: 77 + k as u64, first: 0 },
+                1 => Which::Tokens { temperature, seed: k as u64, first: (1 << 40) + 3 },
+                2 => Which::Otr { beta: -0.1, gradient: true },
+                _ => Which::Otr { beta: [0.0, 1.0][k / 4 % 2], gradient: k % 8 < 4 },
+            };
+            let params = Sampling { which, draws: [256, 1, 17, 5][k % 4], masked: k % 2 == 1 && rows > 1 };
+            cases.push(case(params, rows, vocab, source.fork(k as u64)).numbered(k));
         }
         cases
     }
@@ -164,11 +147,7 @@ impl OpTest for Sampling {
             },
             _ => Which::Otr { beta: draw.pick(&[0.0, -0.1, 0.5, 1.0, -3.0]), gradient: draw.yes() },
         };
-        let vocab = match draw.below(3) {
-            0 => 1 + draw.below(40),
-            1 => 100 + draw.below(200),
-            _ => 1 + draw.below(5000),
-        };
+        let vocab = draw.vocab(3);
         let draws = if draw.yes() { 1 + draw.below(20) } else { 1 + draw.below(1024) };
         case(Sampling { which, draws, masked: draw.yes() }, 1 + draw.below(12), vocab, draw.source())
     }
@@ -180,10 +159,6 @@ impl OpTest for Sampling {
     /// A row's points depend on its position.
     fn rows_are_blocks(&self) -> bool {
         matches!(self.which, Which::Tokens { .. })
-    }
-
-    fn rows_are_equal(&self) -> bool {
-        true
     }
 }
 
@@ -251,10 +226,6 @@ fn otr_row(p: &Softmax, data: &Data, r: usize, drawn: &[u32], beta: f64, wants: 
 }
 
 fn case(params: Sampling, rows: usize, vocab: usize, source: Source) -> Case {
-    Case {
-        label: format!("{params:?} {rows} rows of {vocab}"),
-        catches: "a draw in two pieces or in none; a token drawn several times; 1 − p near 1",
-        params: params.into(),
-        data: batch(params.masked, rows, vocab, source, Suffix::None),
-    }
+    let data = batch(params.masked, rows, vocab, source, Suffix::None);
+    Case::of(params, format!("{params:?} {rows} rows of {vocab}"), data)
 }

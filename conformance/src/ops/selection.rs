@@ -10,37 +10,26 @@ use lockstep_core::select::{
     ClipTest, Covariance, DIGITS, DigitCounts, NarrowDigits, Order, SHIFTS, SelectTop, SelectionKey,
 };
 
-/// Arguments of the selection ops.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Selection {
-    /// `covariance`.
     Covariance {
         /// Means of advantages and log-probabilities.
         means: [f64; 2],
-        /// Advantages per token.
         per_token: bool,
     },
     /// `selection_key` of the advantages.
     Key {
-        /// Band.
         band: [f32; 2],
         /// Whether tokens that PPO's clip stops are left out.
         unclipped: bool,
-        /// Order.
         order: Order,
     },
     /// `digit_counts` of [`Data::index`].
-    Counts {
-        /// Prefix.
-        prefix: u32,
-        /// Shift.
-        shift: u32,
-    },
+    Counts { prefix: u32, shift: u32 },
     /// `narrow_digits` of [`Data::index`], `[8][R]`.
     Narrow {
         /// Prefix and number wanted.
         state: [u32; 2],
-        /// Shift.
         shift: u32,
     },
     /// `select_top` of [`Data::index`].
@@ -58,44 +47,30 @@ const COUNTS: [&str; DIGITS] =
 const OFF: f32 = 0.25;
 
 impl OpTest for Selection {
-    const OPS: &'static [&'static str] =
-        &["covariance", "selection_key", "digit_counts", "narrow_digits", "select_top"];
+    names! {
+        Selection::Covariance { .. } => "covariance",
+        Selection::Key { .. } => "selection_key",
+        Selection::Counts { .. } => "digit_counts",
+        Selection::Narrow { .. } => "narrow_digits",
+        Selection::Top { .. } => "select_top",
+    }
     const ALLOWED: &'static [Allowance] = &[
-        allow(
-            "covariance",
-            &["covariance"],
-            1.0,
-            "binary64, rounded to binary32 once: half an ULP is at most one unit",
-        ),
+        allow("covariance", &["covariance"], 1.0, ROUNDED),
         allow("selection_key", &["key"], 0.0, "bits"),
         allow("digit_counts", &COUNTS, 0.0, "counts"),
         allow("narrow_digits", &["prefix"], 0.0, "bits"),
         allow("select_top", &["out"], 0.0, "a copy"),
     ];
-
-    fn op(&self) -> &'static str {
-        match self {
-            Selection::Covariance { .. } => "covariance",
-            Selection::Key { .. } => "selection_key",
-            Selection::Counts { .. } => "digit_counts",
-            Selection::Narrow { .. } => "narrow_digits",
-            Selection::Top { .. } => "select_top",
-        }
-    }
+    const CATCHES: &'static str =
+        "a tie that goes to another index; a key of 0 that is counted; a digit shifted out of the word";
 
     fn run(&self, backend: &dyn Backend, data: &Data, out: &mut Outputs<'_>) -> Result<(), String> {
-        let n = data.elements();
-        let offsets = data.packed()?;
-        let mask = data.masked();
+        let (n, offsets, mask) = (data.elements(), data.packed()?, data.masked());
         let input = |k: usize| In::new(&data.element[k][..]);
         match *self {
             Selection::Covariance { means: [advantage, logp], per_token } => {
-                let moments = |mean| {
-                    let mut moments = [f64::NAN; MOMENTS];
-                    moments[MEAN] = mean;
-                    moments
-                };
-                let (advantage_moments, logp_moments) = (moments(advantage), moments(logp));
+                let moments = |mean| std::array::from_fn(|k| if k == MEAN { mean } else { f64::NAN });
+                let [advantage_moments, logp_moments]: [[f64; MOMENTS]; 2] = [advantage, logp].map(moments);
                 backend.run(&Covariance {
                     cu_seqlens: offsets,
                     loss_mask: mask,
@@ -195,7 +170,7 @@ impl OpTest for Selection {
                 let mut wants = COUNTS.map(Want::new);
                 for r in 0..data.rows() {
                     let counts = digits::counts(&data.index[data.span(r)], prefix, shift);
-                    wants.iter_mut().zip(counts).for_each(|(want, count)| want.push(count as f64, 0.0));
+                    push_all(&mut wants, counts.map(|count| (count as f64, 0.0)));
                 }
                 wants.into()
             }
@@ -206,11 +181,11 @@ impl OpTest for Selection {
                     (0..DIGITS).map(|k| of(k).iter().map(|c| u64::from(*c)).sum()).collect();
                 let (digit, left) = digits::narrow(&totals, state[1].into());
                 let [mut prefix, mut wanted, mut ties] = ["prefix", "wanted", "ties_before"].map(Want::new);
-                prefix.push(f64::from(state[0] | ((digit as u64) << shift) as u32), 0.0);
-                wanted.push(left as f64, 0.0);
+                prefix.exact(state[0] | ((digit as u64) << shift) as u32);
+                wanted.exact(left as f64);
                 let mut before = 0;
                 for count in of(digit) {
-                    ties.push(f64::from(before), 0.0);
+                    ties.exact(before);
                     before += count;
                 }
                 vec![prefix, wanted, ties]
@@ -222,9 +197,9 @@ impl OpTest for Selection {
                     let chosen = top::selected(keys, bound, wanted, data.row[0][r] as u32);
                     for (i, chosen) in data.span(r).zip(&chosen) {
                         let value = if *chosen == on { data.element[0][i] } else { OFF };
-                        out.push(if data.live(i) { value.into() } else { 0.0 }, 0.0);
+                        out.exact(if data.live(i) { value } else { 0.0 });
                     }
-                    selected.push(chosen.iter().filter(|chosen| **chosen).count() as f64, 0.0);
+                    selected.exact(chosen.iter().filter(|chosen| **chosen).count() as f64);
                 }
                 vec![out, selected]
             }
@@ -233,8 +208,7 @@ impl OpTest for Selection {
 
     fn corpus(source: Source) -> Vec<Case> {
         let mut cases = Vec::new();
-        let shapes = shapes::all();
-        for (j, shape) in shapes.iter().enumerate() {
+        for (j, shape) in shapes::all().iter().enumerate() {
             for params in all(source.fork(j as u64)) {
                 let k = cases.len();
                 let range = [Range::Realistic, Range::Ties, Range::Tiny][k % 3];
@@ -306,11 +280,5 @@ fn case(params: Selection, shape: &Shape, mask: Mask, range: Range, source: Sour
             data.element.truncate(1);
         }
     }
-    Case {
-        label: format!("{k}: {} {mask:?} {range:?}", shape.name),
-        catches: "a tie that goes to another index; a key of 0 that is counted; a digit shifted out of the \
-                  word",
-        params: params.into(),
-        data,
-    }
+    Case::of(params, format!("{k}: {} {mask:?} {range:?}", shape.name), data)
 }

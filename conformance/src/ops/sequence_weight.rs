@@ -6,12 +6,9 @@ use crate::expect::tokens::UNIT;
 use crate::oracle::sequence_weight as oracle;
 use lockstep_core::policy_loss::{SequenceRule, SequenceWeight as Kernel};
 
-/// Arguments of `sequence_weight`.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct SequenceWeight {
-    /// Which weight.
     pub rule: SequenceRule,
-    /// Whether the caller provides weights.
     pub weights: bool,
 }
 
@@ -23,14 +20,12 @@ const RULES: [SequenceRule; 5] = [
     SequenceRule::OffPolicyMask { delta: -0.5 },
 ];
 
+const REASON: &str = "rounded log-ratios summed in binary64, two exponentials, one product";
+
 impl OpTest for SequenceWeight {
     const OPS: &'static [&'static str] = &["sequence_weight"];
-    const ALLOWED: &'static [Allowance] = &[allow(
-        "sequence_weight",
-        &["weight"],
-        2.0,
-        "rounded log-ratios summed in binary64, two exponentials, one product",
-    )];
+    const ALLOWED: &'static [Allowance] = &[allow("sequence_weight", &["weight"], 2.0, REASON)];
+    const CATCHES: &'static str = "a mean where a sum is meant; a sign of A; a weight counted twice";
 
     fn run(&self, backend: &dyn Backend, data: &Data, out: &mut Outputs<'_>) -> Result<(), String> {
         let input = |k: usize| In::new(&data.element[k][..]);
@@ -87,30 +82,20 @@ impl OpTest for SequenceWeight {
             };
             for i in data.span(r) {
                 let u = if kept { own(i) } else { 1.0 };
-                match data.live(i) {
-                    true => {
-                        want.push(weight * u, magnitude * u + if magnitude > 0.0 { weight * u } else { 0.0 })
-                    }
-                    false => want.push(0.0, 0.0),
-                }
+                let size = magnitude * u + if magnitude > 0.0 { weight * u } else { 0.0 };
+                let (value, size) = if data.live(i) { (weight * u, size) } else { (0.0, 0.0) };
+                want.push(value, size);
             }
         }
         vec![want]
     }
 
     fn corpus(source: Source) -> Vec<Case> {
-        let mut cases = Vec::new();
-        for rule in RULES {
-            for weights in [false, true] {
-                for range in Range::ALL {
-                    let k: usize = cases.len();
-                    let shape = if k == 16 { large() } else { short(&small().swap_remove(k % 5), k) };
-                    let params = SequenceWeight { rule, weights };
-                    cases.push(case(params, &shape, Mask::ALL[k % 6], range, source.fork(k as u64), k));
-                }
-            }
-        }
-        cases
+        let all = pairs(pairs(RULES, [false, true]), Range::ALL);
+        numbered(all, source, |k, ((rule, weights), range), source| {
+            let shape = if k == 16 { large() } else { short(&small()[k % 5], k) };
+            case(SequenceWeight { rule, weights }, &shape, Mask::ALL[k % 6], range, source, k)
+        })
     }
 
     fn random(_op: &str, draw: &mut Draw) -> Case {
@@ -122,9 +107,7 @@ impl OpTest for SequenceWeight {
 
     fn fault_slots(&self) -> Vec<Fault> {
         let mut slots = vec![(slot::LOGP, NO_LOGP), (slot::LOGP_OLD, NO_LOGP)];
-        if self.weights {
-            slots.push((slot::WEIGHTS, NO_WEIGHT));
-        }
+        slots.extend(self.weights.then_some((slot::WEIGHTS, NO_WEIGHT)));
         slots
     }
 }
@@ -146,10 +129,6 @@ fn short(shape: &Shape, k: usize) -> Shape {
 }
 
 fn case(params: SequenceWeight, shape: &Shape, mask: Mask, range: Range, source: Source, k: usize) -> Case {
-    Case {
-        label: format!("{k}: {} {mask:?} {range:?}", shape.name),
-        catches: "a mean where a sum is meant; a sign of A; a weight counted twice",
-        params: params.into(),
-        data: tokens(shape, mask, range, source),
-    }
+    let label = format!("{k}: {} {mask:?} {range:?}", shape.name);
+    Case::of(params, label, tokens(shape, mask, range, source))
 }

@@ -9,7 +9,6 @@ use lockstep_core::reward::{ShapeRewards as Kernel, Shaping};
 /// the array per row chooses the reference.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Shape {
-    /// Which function.
     pub shaping: Shaping,
     /// Rewards above this are correct.
     pub threshold: f32,
@@ -29,6 +28,8 @@ const KINDS: [Shaping; 8] = [
 impl OpTest for Shape {
     const OPS: &'static [&'static str] = &["shape_rewards"];
     const ALLOWED: &'static [Allowance] = &[allow("shape_rewards", &["shaped"], 1.0, ROUNDED)];
+    const CATCHES: &'static str = "a penalty that starts one token late; a NaN that is wrong and not \
+                                   excluded; one wrong member overlooked";
 
     fn run(&self, backend: &dyn Backend, data: &Data, out: &mut Outputs<'_>) -> Result<(), String> {
         let flags: Vec<u8> = data.element[1].iter().map(|x| u8::from(*x > 0.0)).collect();
@@ -61,22 +62,19 @@ impl OpTest for Shape {
                     continue;
                 }
                 let correct = x[k] > threshold;
+                let sized = |y: f64| (y, y.abs());
                 let (shaped, magnitude) = match self.shaping {
                     Shaping::Overlong { max_length, buffer, factor, saturate } => {
                         let (max, buffer) = (f64::from(max_length), f64::from(buffer));
                         let added = oracle::overlong(lengths[k], max, buffer, factor, saturate);
                         (x[k] + added, x[k].abs() + added.abs())
                     }
-                    Shaping::Signs { correct, wrong } => {
-                        let y = oracle::signs(x[k], correct, wrong);
-                        (y, y.abs())
-                    }
+                    Shaping::Signs { correct, wrong } => sized(oracle::signs(x[k], correct, wrong)),
                     Shaping::Flawed { lambda } => {
                         (oracle::flawed(correct, data.element[1][i] > 0.0, lambda), 1.0)
                     }
                     Shaping::Brevity { limit } => {
-                        let y = oracle::brevity(&x, &lengths, &counted, threshold, limit.into())[k];
-                        (y, y.abs())
+                        sized(oracle::brevity(&x, &lengths, &counted, threshold, limit.into())[k])
                     }
                     Shaping::Preferred if k == data.row[0][r] as usize => (0.0, 0.0),
                     Shaping::Preferred => (if correct { 1.0 } else { -1.0 }, 0.0),
@@ -88,20 +86,14 @@ impl OpTest for Shape {
     }
 
     fn corpus(source: Source) -> Vec<Case> {
-        let mut cases = Vec::new();
-        for shaping in KINDS {
-            for valid in [false, true] {
-                let source = source.fork(cases.len() as u64);
-                cases.push(case(Shape { shaping, threshold: 0.5 }, &rewards::sizes(), valid, source));
-            }
-        }
-        cases
+        numbered(pairs(KINDS, [false, true]), source, |_, (shaping, valid), source| {
+            case(Shape { shaping, threshold: 0.5 }, &rewards::sizes(), valid, source)
+        })
     }
 
     fn random(_op: &str, draw: &mut Draw) -> Case {
         let params = Shape { shaping: draw.pick(&KINDS), threshold: draw.pick(&[0.5, 0.0, -2.0]) };
-        let (sizes, valid, source) = (draw.lengths(), draw.yes(), draw.source());
-        case(params, &sizes, valid, source)
+        case(params, &draw.lengths(), draw.yes(), draw.source())
     }
 }
 
@@ -112,12 +104,6 @@ fn case(params: Shape, sizes: &[u32], valid: bool, source: Source) -> Case {
     let length = |i: usize| [0, 99, 100, 101, 150, 199, 200, 201, 1000][source.fork(2).below(i, 9)];
     data.index = (0..n).map(length).collect();
     data.element.push((0..n).map(|i| source.fork(3).signed(i)).collect());
-    data.row = vec![(0..sizes.len()).map(|r| source.fork(4).below(r, 4) as f32).collect()];
-    Case {
-        label: format!("{params:?}, {} groups, valid {valid}", sizes.len()),
-        catches: "a penalty that starts one token late; a NaN that is wrong and not excluded; one wrong \
-                  member overlooked",
-        params: params.into(),
-        data,
-    }
+    data.row = vec![data.per_row(|r| source.fork(4).below(r, 4) as f32)];
+    Case::of_groups(params, valid, data)
 }

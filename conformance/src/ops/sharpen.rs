@@ -8,11 +8,8 @@ use lockstep_core::advantage::{Sharpen as Kernel, Sharpening};
 /// [`Data::element64`].
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Sharpen {
-    /// Which formula.
     pub sharpening: Sharpening,
-    /// Whether there is a reference.
     pub reference: bool,
-    /// Whether x is per token.
     pub per_token: bool,
 }
 
@@ -28,19 +25,17 @@ fn reference(data: &Data, i: usize) -> f64 {
     f64::from(data.element[2][i])
 }
 
+const REASON: &str =
+    "exp and log1p within 1 ULP, products in binary64; the rounding of their arguments is in the magnitude";
+
 impl OpTest for Sharpen {
     const OPS: &'static [&'static str] = &["sharpen"];
-    const ALLOWED: &'static [Allowance] = &[allow(
-        "sharpen",
-        &["sharpened"],
-        2.0,
-        "exp and log1p within 1 ULP, products in binary64; the rounding of their arguments is in the \
-                 magnitude",
-    )];
+    const ALLOWED: &'static [Allowance] = &[allow("sharpen", &["sharpened"], 2.0, REASON)];
+    const CATCHES: &'static str = "a mean over members that are not counted; 0/0 tokens; a positive \
+                                   advantage that grows with confidence";
 
     fn run(&self, backend: &dyn Backend, data: &Data, out: &mut Outputs<'_>) -> Result<(), String> {
-        let n = data.elements();
-        let references: Vec<f64> = (0..n).map(|i| reference(data, i)).collect();
+        let references: Vec<f64> = (0..data.elements()).map(|i| reference(data, i)).collect();
         backend.run(&checked!(Kernel {
             cu_groups: data.packed()?,
             advantage: In::new(&data.element[1]),
@@ -98,20 +93,15 @@ impl OpTest for Sharpen {
     }
 
     fn corpus(source: Source) -> Vec<Case> {
-        let mut cases = Vec::new();
-        for (k, sharpening) in LIST.into_iter().enumerate() {
-            for valid in [false, true] {
-                let params = Sharpen { sharpening, reference: k % 2 == 0, per_token: k < 2 || valid };
-                cases.push(case(params, &rewards::sizes(), valid, source.fork(cases.len() as u64)));
-            }
-        }
-        cases
+        numbered(pairs(LIST, [false, true]), source, |k, (sharpening, valid), source| {
+            let params = Sharpen { sharpening, reference: k / 2 % 2 == 0, per_token: k < 4 || valid };
+            case(params, &rewards::sizes(), valid, source)
+        })
     }
 
     fn random(_op: &str, draw: &mut Draw) -> Case {
         let params = Sharpen { sharpening: draw.pick(&LIST), reference: draw.yes(), per_token: draw.yes() };
-        let (sizes, valid, source) = (draw.lengths(), draw.yes(), draw.source());
-        case(params, &sizes, valid, source)
+        case(params, &draw.lengths(), draw.yes(), draw.source())
     }
 }
 
@@ -124,11 +114,5 @@ fn case(params: Sharpen, sizes: &[u32], valid: bool, source: Source) -> Case {
     data.index = (0..n).map(|i| [0, 1, 7, 20][source.fork(4).below(i, 4)]).collect();
     data.element64 = (0..n).map(|i| -10.0 + 6.0 * f64::from(source.fork(5).signed(i))).collect();
     data.element.extend([advantage, near]);
-    Case {
-        label: format!("{params:?}, {} groups, valid {valid}", sizes.len()),
-        catches: "a mean over members that are not counted; 0/0 tokens; a positive advantage that grows with \
-                  confidence",
-        params: params.into(),
-        data,
-    }
+    Case::of_groups(params, valid, data)
 }

@@ -4,10 +4,8 @@ use super::prelude::*;
 use crate::oracle::step_return as oracle;
 use lockstep_core::advantage::StepReturn as Kernel;
 
-/// Arguments of `step_return`.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct StepReturn {
-    /// Discount.
     pub gamma: f64,
     /// Whether to use the paper's sum.
     pub include_first_mismatch: bool,
@@ -23,6 +21,8 @@ const GAMMAS: [f64; 4] = [0.5, 0.9, 0.0, 1.0];
 impl OpTest for StepReturn {
     const OPS: &'static [&'static str] = &["step_return"];
     const ALLOWED: &'static [Allowance] = &[allow("step_return", &["returns"], 1.0, ROUNDED)];
+    const CATCHES: &'static str = "credit that passes a step that differs; a cut that takes the step's own \
+                                   reward; a cut at a block's edge";
 
     fn run(&self, backend: &dyn Backend, data: &Data, out: &mut Outputs<'_>) -> Result<(), String> {
         let matches = matches(data);
@@ -37,31 +37,23 @@ impl OpTest for StepReturn {
     }
 
     fn expect(&self, data: &Data) -> Vec<Want> {
-        let mut want = Want::new("returns");
+        let mut returns = Vec::new();
         let of = if self.include_first_mismatch { oracle::paper } else { oracle::code };
         for r in 0..data.rows() {
             let rewards = data.wide(0, r);
             let magnitudes: Vec<f64> = rewards.iter().map(|x| x.abs()).collect();
             let ok: Vec<bool> = matches(data)[data.span(r)].iter().map(|x| *x != 0).collect();
             let magnitudes = of(&magnitudes, &ok, self.gamma);
-            for (value, magnitude) in of(&rewards, &ok, self.gamma).into_iter().zip(magnitudes) {
-                // The binary64 maps before the single rounding add 1e-6 of a unit of the magnitudes.
-                want.push(value, value.abs() + 1e-6 * magnitude);
-            }
+            returns.extend(of(&rewards, &ok, self.gamma).into_iter().zip(magnitudes));
         }
-        vec![want]
+        vec![Want::rounded("returns", returns)]
     }
 
     fn corpus(source: Source) -> Vec<Case> {
-        let mut cases = Vec::new();
-        for shape in &small() {
-            for gamma in GAMMAS {
-                let k = cases.len();
-                let params = StepReturn { gamma, include_first_mismatch: (k + k / 4) % 2 == 1 };
-                cases.push(case(params, [2, 9, 1000][k % 3], shape, source.fork(k as u64)));
-            }
-        }
-        cases
+        numbered(pairs(small(), GAMMAS), source, |k, (shape, gamma), source| {
+            let params = StepReturn { gamma, include_first_mismatch: (k + k / 4) % 2 == 1 };
+            case(params, [2, 9, 1000][k % 3], &shape, source)
+        })
     }
 
     fn random(_op: &str, draw: &mut Draw) -> Case {
@@ -77,11 +69,6 @@ fn case(params: StepReturn, rare: usize, shape: &Shape, source: Source) -> Case 
     let n = offsets[offsets.len() - 1] as usize;
     let element = vec![(0..n).map(|i| values::advantage(source.fork(1), i)).collect()];
     let matching = |i: usize| if source.below(i, rare) == 0 { 0 } else { 1 + source.below(i, 255) as u32 };
-    Case {
-        label: format!("{params:?} {} {rare}", shape.name),
-        catches: "credit that passes a step that differs; a cut that takes the step's own reward; a cut at a \
-                  block's edge",
-        params: params.into(),
-        data: Data { offsets, element, index: (0..n).map(matching).collect(), ..Data::default() },
-    }
+    let data = Data { offsets, element, index: (0..n).map(matching).collect(), ..Data::default() };
+    Case::of(params, format!("{params:?} {} {rare}", shape.name), data)
 }

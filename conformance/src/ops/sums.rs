@@ -7,17 +7,12 @@ use crate::oracle::{aggregate as oracle, fold, scan};
 use lockstep_core::aggregate::{Aggregate, FoldRows, RowScan};
 use lockstep_core::team::Direction;
 
-/// Arguments of the three ops.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sums {
-    /// `aggregate`.
     Aggregate {
-        /// Whether to sum as well as count.
         values: bool,
     },
-    /// `row_scan`.
     RowScan {
-        /// The direction of the scan.
         direction: Direction,
     },
     /// `fold_rows` of [`Data::element64`].
@@ -25,20 +20,16 @@ pub enum Sums {
 }
 
 impl OpTest for Sums {
-    const OPS: &'static [&'static str] = &["aggregate", "row_scan", "fold_rows"];
+    names! {
+        Sums::Aggregate { .. } => "aggregate",
+        Sums::RowScan { .. } => "row_scan",
+        Sums::FoldRows => "fold_rows",
+    }
     const ALLOWED: &'static [Allowance] = &[
         allow("aggregate", &["row_sum"], 1e-7, SUM64),
         allow("row_scan", &["scanned"], 1.0, ROUNDED),
         allow("fold_rows", &["totals"], 1e-7, SUM64),
     ];
-
-    fn op(&self) -> &'static str {
-        match self {
-            Sums::Aggregate { .. } => "aggregate",
-            Sums::RowScan { .. } => "row_scan",
-            Sums::FoldRows => "fold_rows",
-        }
-    }
 
     fn run(&self, backend: &dyn Backend, data: &Data, out: &mut Outputs<'_>) -> Result<(), String> {
         match *self {
@@ -76,17 +67,14 @@ impl OpTest for Sums {
                 Want::rows("row_tokens", data, |r| (of_row(r).2 as f64, 0.0)),
             ],
             Sums::RowScan { direction } => {
-                let mut scanned = Want::new("scanned");
+                let mut scanned = Vec::new();
                 for r in 0..data.rows() {
-                    let (values, live) = (data.wide(slot::FIRST, r), data.lives(r));
                     let (_, magnitude, _) = of_row(r);
-                    for y in scan::row(&values, &live, direction == Direction::Suffix) {
-                        // Rounded once to binary32; the binary64 sums before that add 1e-6 of a unit of the
-                        // row's magnitudes.
-                        scanned.push(y, y.abs() + 1e-6 * magnitude);
-                    }
+                    let suffix = direction == Direction::Suffix;
+                    let row = scan::row(&data.wide(slot::FIRST, r), &data.lives(r), suffix);
+                    scanned.extend(row.into_iter().map(|y| (y, magnitude)));
                 }
-                vec![scanned]
+                vec![Want::rounded("scanned", scanned)]
             }
             Sums::FoldRows => {
                 vec![Want::rows("totals", data, |r| fold::total(&data.element64[data.span(r)]))]
@@ -106,12 +94,10 @@ impl OpTest for Sums {
             Sums::RowScan { direction: Direction::Prefix },
             Sums::RowScan { direction: Direction::Suffix },
         ];
-        for params in all {
-            for (j, shape) in shapes::all().iter().enumerate() {
-                let k = cases.len();
-                let case = token_case(params, shape, Mask::ALL[(k + j) % 6], Range::Realistic, k, source);
-                cases.push(Case { data: spread_out(case.data, source.fork(1000 + k as u64)), ..case });
-            }
+        for (params, (j, shape)) in pairs(all, shapes::all().into_iter().enumerate()) {
+            let k = cases.len();
+            let case = token_case(params, &shape, Mask::ALL[(k + j) % 6], Range::Realistic, k, source);
+            cases.push(Case { data: spread_out(case.data, source.fork(1000 + k as u64)), ..case });
         }
         for (k, rows) in [1u32, 2, 31, 33, 128, 129, 1000].into_iter().enumerate() {
             let (source, statistics) = (root.fork(600).fork(k as u64), 5);

@@ -2,18 +2,15 @@
 
 use super::policy_loss::MAXIMA;
 use super::prelude::*;
-use crate::cases::corpus::token_case;
+use crate::cases::corpus::token_cases;
 use crate::cases::params::{BAND, guards};
-use crate::cases::shapes::named;
 use crate::expect::tokens::{Ratios, difference, doubtful, guard};
 use crate::expect::{Sum, push_all};
 use crate::oracle::kl::k3;
 use lockstep_core::ratio::{Guard, TokenRatio as Kernel, token};
 
-/// Arguments of `token_ratio`.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct TokenRatio {
-    /// Guard.
     pub guard: Guard,
     /// Whether per-token outputs are wanted.
     pub outputs: bool,
@@ -31,6 +28,7 @@ impl OpTest for TokenRatio {
         allow("token_ratio", &["sum_k1"], 1.0, TERMS),
         allow("token_ratio", &["sum_k3", "sum_excess", "sum_excess_squared"], 2.0, TERMS),
     ];
+    const FAULTS: &'static [Fault] = &[(slot::LOGP, NO_LOGP), (slot::LOGP_OLD, NO_LOGP)];
 
     fn run(&self, backend: &dyn Backend, data: &Data, out: &mut Outputs<'_>) -> Result<(), String> {
         backend.run(&Kernel {
@@ -70,8 +68,8 @@ impl OpTest for TokenRatio {
                 guarded.count(!oracle.inside(raw), doubtful(raw, exact, oracle.distance_to_kink(raw)));
             }
             let [k1, excess, squared, in_band] = ratios.sums;
-            push_all(&mut sums, &[k1, k3s, excess, squared, guarded, in_band]);
-            push_all(&mut maxima, &ratios.maxima);
+            push_all(&mut sums, [k1, k3s, excess, squared, guarded, in_band]);
+            push_all(&mut maxima, ratios.maxima);
         }
         [ratio, log_ratio].into_iter().chain(sums).chain(maxima).collect()
     }
@@ -81,27 +79,13 @@ impl OpTest for TokenRatio {
     }
 
     fn corpus(source: Source) -> Vec<Case> {
-        let mut cases = Vec::new();
-        for guard in guards() {
-            for range in Range::ALL {
-                let k = cases.len();
-                let params = TokenRatio { guard, outputs: k % 5 != 4 };
-                cases.push(token_case(params, &small()[k % 3], Mask::ALL[k % 6], range, k, source));
-            }
-        }
-        for (shape, mask) in [("large", Mask::Random), ("one", Mask::Absent), ("nothing", Mask::Full)] {
-            let (params, k) = (TokenRatio { guard: guards()[1], outputs: true }, cases.len());
-            cases.push(token_case(params, &named(shape), mask, Range::Realistic, k, source));
-        }
-        cases
+        let all = pairs(guards(), Range::ALL).enumerate();
+        let all = all.map(|(k, (guard, range))| (TokenRatio { guard, outputs: k % 5 != 4 }, range));
+        token_cases(all, TokenRatio { guard: guards()[1], outputs: true }, source)
     }
 
     fn random(_op: &str, draw: &mut Draw) -> Case {
         let params = TokenRatio { guard: draw.pick(&guards()), outputs: draw.yes() };
         draw.tokens(params)
-    }
-
-    fn fault_slots(&self) -> Vec<Fault> {
-        vec![(slot::LOGP, NO_LOGP), (slot::LOGP_OLD, NO_LOGP)]
     }
 }

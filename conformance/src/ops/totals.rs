@@ -14,7 +14,6 @@ use lockstep_core::ragged::Out;
 /// [`Data::index`] tokens and alarms; the sequences are the elements of the first row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Totals {
-    /// Whether metrics are wanted.
     pub metrics: bool,
 }
 
@@ -29,12 +28,10 @@ impl Totals {
 
 impl OpTest for Totals {
     const OPS: &'static [&'static str] = &["loss_totals"];
-    const ALLOWED: &'static [Allowance] = &[allow(
-        "loss_totals",
-        &["totals"],
-        1e-7,
-        "binary64 columns: n/128 + 7 roundings of 2^-53, 2^-29 of a unit each",
-    )];
+    const ALLOWED: &'static [Allowance] = &[allow("loss_totals", &["totals"], 1e-7, SUM64)];
+    const CATCHES: &'static str = "partials indexed [sequence][statistic]; an alarm compared as a number; \
+                                   an empty sequence that counts";
+    const ROWS_ARE_BLOCKS: bool = true;
 
     fn run(&self, backend: &dyn Backend, data: &Data, out: &mut Outputs<'_>) -> Result<(), String> {
         let sequences = data.span(0).len();
@@ -73,31 +70,20 @@ impl OpTest for Totals {
         let (tokens, alarm) = data.index.split_at(sequences);
         let (loss, sums) = data.element64.split_at(sequences);
         let maxima = data.element.first().map_or(&[][..], |maxima| &maxima[..]);
-        let mut want = Want::new("totals");
-        for (value, magnitude) in (oracle::Rows { loss, sums, maxima, tokens, alarm }).totals() {
-            want.push(value, magnitude);
-        }
-        vec![want]
+        let (want, magnitude) =
+            oracle::Rows { loss, sums, maxima, tokens, alarm }.totals().into_iter().unzip();
+        vec![Want { name: "totals", want, magnitude }]
     }
 
     fn corpus(source: Source) -> Vec<Case> {
-        let mut cases = Vec::new();
-        for metrics in [true, false] {
-            for sequences in [1, 2, 31, 33, 128, 129, 1000] {
-                cases.push(case(Totals { metrics }, sequences, source.fork(cases.len() as u64)));
-            }
-        }
-        cases
+        let all = pairs([true, false], [1, 2, 31, 33, 128, 129, 1000]);
+        numbered(all, source, |_, (metrics, sequences), source| case(Totals { metrics }, sequences, source))
     }
 
     fn random(_op: &str, draw: &mut Draw) -> Case {
         let most = draw.pick(&[40, 1500]);
         let sequences = 1 + draw.below(most);
         case(Totals { metrics: draw.yes() }, sequences, draw.source())
-    }
-
-    fn rows_are_blocks(&self) -> bool {
-        true
     }
 }
 
@@ -117,23 +103,14 @@ fn case(params: Totals, sequences: usize, source: Source) -> Case {
         index[sequences + source.below(2, sequences)] = bad;
     }
     let sums = if params.metrics { SUMS } else { 0 };
-    let maxima = if params.metrics { 2 } else { 0 };
     let rows = params.statistics() as u32;
-    Case {
-        label: format!("{sequences} sequences, metrics: {}, {}", params.metrics, source.below(3, 1000)),
-        catches: "partials indexed [sequence][statistic]; an alarm compared as a number; an empty sequence \
-                  that counts",
-        params: params.into(),
-        data: Data {
-            offsets: (0..=rows).map(|r| r * sequences as u32).collect(),
-            element: if params.metrics {
-                vec![(0..maxima * sequences).map(maximum).collect()]
-            } else {
-                vec![]
-            },
-            element64: (0..(1 + sums) * sequences).map(double).collect(),
-            index,
-            ..Data::default()
-        },
-    }
+    let data = Data {
+        offsets: (0..=rows).map(|r| r * sequences as u32).collect(),
+        element: params.metrics.then(|| (0..2 * sequences).map(maximum).collect()).into_iter().collect(),
+        element64: (0..(1 + sums) * sequences).map(double).collect(),
+        index,
+        ..Data::default()
+    };
+    let (metrics, unique) = (params.metrics, source.below(3, 1000));
+    Case::of(params, format!("{sequences} sequences, metrics: {metrics}, {unique}"), data)
 }

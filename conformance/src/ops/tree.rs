@@ -22,7 +22,6 @@ enum Op {
     Weighted,
 }
 
-/// Arguments of the tree ops.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Tree {
     op: Op,
@@ -36,25 +35,20 @@ pub struct Tree {
 const EPS: f64 = 1e-6;
 
 impl OpTest for Tree {
-    const OPS: &'static [&'static str] = &["tree_sort", "tree_nodes", "tree_advantage"];
+    names! {
+        Tree { op: Op::Sort, .. } => "tree_sort",
+        Tree { op: Op::Nodes, .. } => "tree_nodes",
+        Tree { op: Op::Advantage | Op::Weighted, .. } => "tree_advantage",
+    }
     const ALLOWED: &'static [Allowance] = &[
         allow("tree_sort", &["order"], 0.0, "a position"),
-        allow(
-            "tree_nodes",
-            &["value"],
-            1e-7,
-            "a binary64 sum of n terms: n roundings of 2^-53, 2^-29 of a unit each",
-        ),
+        allow("tree_nodes", &["value"], 1e-7, "a sum of n terms: n roundings of 2^-53, 2^-29 of a unit each"),
         allow("tree_advantage", &["token_advantage"], 1.0, ROUNDED),
     ];
-
-    fn op(&self) -> &'static str {
-        match self.op {
-            Op::Sort => "tree_sort",
-            Op::Nodes => "tree_nodes",
-            Op::Advantage | Op::Weighted => "tree_advantage",
-        }
-    }
+    const CATCHES: &'static str = "a prefix taken for a duplicate; a node of several children; an end that \
+                                   equals padding; a token read twice";
+    // The arrays hold positions in the whole batch, so rows cannot be moved.
+    const ROWS_ARE_BLOCKS: bool = true;
 
     fn run(&self, backend: &dyn Backend, data: &Data, out: &mut Outputs<'_>) -> Result<(), String> {
         match self.op {
@@ -72,8 +66,8 @@ impl OpTest for Tree {
                 for r in 0..data.rows() {
                     let span = data.span(r);
                     for (k, shared) in tree_sort::sorted(&all[span.clone()], self.pad()) {
-                        order.push((span.start + k) as f64, 0.0);
-                        lcp.push(shared.into(), 0.0);
+                        order.exact((span.start + k) as f64);
+                        lcp.exact(shared);
                     }
                 }
                 vec![order, lcp]
@@ -85,10 +79,10 @@ impl OpTest for Tree {
                 for at in 0..data.elements() {
                     let found = &trees.nodes[at];
                     value.push(number(found.value), found.magnitude);
-                    counted.push(found.counted as f64, 0.0);
-                    node.push(place(found.node).into(), 0.0);
-                    parent.push(place(found.parent).into(), 0.0);
-                    leaf.push(place(trees.leaf[at]).into(), 0.0);
+                    counted.exact(found.counted as f64);
+                    node.exact(place(found.node));
+                    parent.exact(place(found.parent));
+                    leaf.exact(place(trees.leaf[at]));
                 }
                 vec![value, counted, node, parent, leaf]
             }
@@ -123,16 +117,12 @@ impl OpTest for Tree {
     }
 
     fn corpus(source: Source) -> Vec<Case> {
-        let mut cases = Vec::new();
-        for sizes in [&[8u32, 1, 0, 2, 16, 5, 33, 3][..], &[130], &[4; 24], &[1], &[2, 2]] {
-            for (pad, full) in [(false, true), (true, false), (true, true), (false, false)] {
-                for op in [Op::Sort, Op::Nodes, Op::Advantage] {
-                    let seed = source.bits(cases.len());
-                    cases.push(case(Tree { op, seed, pad, full }, sizes));
-                }
-            }
-        }
-        cases
+        let sizes = [&[8u32, 1, 0, 2, 16, 5, 33, 3][..], &[130], &[4; 24], &[1], &[2, 2]];
+        let flags = [(false, true), (true, false), (true, true), (false, false)];
+        let all = pairs(pairs(sizes, flags), [Op::Sort, Op::Nodes, Op::Advantage]);
+        numbered(all, source, |k, ((sizes, (pad, full)), op), _| {
+            case(Tree { op, seed: source.bits(k), pad, full }, sizes)
+        })
     }
 
     fn random(op: &str, draw: &mut Draw) -> Case {
@@ -150,11 +140,6 @@ impl OpTest for Tree {
         }
         let (pad, full, seed) = (draw.yes(), draw.yes(), draw.source().bits(0));
         case(Tree { op, seed, pad, full }, &sizes)
-    }
-
-    fn rows_are_blocks(&self) -> bool {
-        // The arrays hold positions in the whole batch, so rows cannot be moved.
-        true
     }
 }
 
@@ -350,13 +335,11 @@ fn case(params: Tree, sizes: &[u32]) -> Case {
     let mut data = Data { offsets: vec![0], ..Data::default() };
     if matches!(params.op, Op::Advantage | Op::Weighted) {
         data.offsets = packed(&params.responses(count)).0;
-        let rows = data.rows();
         data.mask = Mask::ALL[source.below(0, 6)].bytes(&data.offsets, source.fork(1));
-        let advantage = |r| values::advantage(source.fork(3), r);
-        data.row =
-            vec![(0..rows).map(|r| reward(source.fork(2), r)).collect(), (0..rows).map(advantage).collect()];
+        let advantage = data.per_row(|r| values::advantage(source.fork(3), r));
+        data.row = vec![data.per_row(|r| reward(source.fork(2), r)), advantage];
         if params.op == Op::Weighted {
-            data.row.push((0..rows).map(|r| values::weight(source.fork(4), r)).collect());
+            data.row.push(data.per_row(|r| values::weight(source.fork(4), r)));
         }
     } else {
         for size in sizes {
@@ -364,20 +347,9 @@ fn case(params: Tree, sizes: &[u32]) -> Case {
         }
         if params.op == Op::Nodes {
             data.mask = Mask::ALL[source.below(0, 3)].bytes(&data.offsets, source.fork(1));
-            let live = |i: usize| data.live(i);
-            let rewards: Vec<f32> =
-                (0..count).map(|i| if live(i) { wide(source.fork(2), i) } else { garbage(i) }).collect();
             let weight = |i| if source.below(i, 9) == 0 { 0.0 } else { values::weight(source.fork(3), i) };
-            let weights: Vec<f32> =
-                (0..count).map(|i| if live(i) { weight(i) } else { garbage(i) }).collect();
-            data.element = vec![rewards, weights];
+            data.element = vec![data.array(|i| wide(source.fork(2), i)), data.array(weight)];
         }
     }
-    Case {
-        label: format!("{params:?}, {} sizes, {count} responses", sizes.len()),
-        catches: "a prefix taken for a duplicate; a node of several children; an end that equals padding; a \
-                  token read twice",
-        params: params.into(),
-        data,
-    }
+    Case::of(params, format!("{params:?}, {} sizes, {count} responses", sizes.len()), data)
 }

@@ -2,29 +2,24 @@
 
 use super::prelude::*;
 use crate::cases::params::{COUNTED, Partials, weights};
-use crate::expect::Sum;
+use crate::expect::{Sum, tokens::UNIT};
 use crate::oracle::value_loss as oracle;
 use lockstep_core::aggregate::Weight;
 use lockstep_core::value_loss::ValueLoss as Kernel;
 
-/// Arguments of `value_loss`.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct ValueLoss {
     /// Clip range; infinite disables the clip.
     pub range: f32,
     /// δ of Huber's loss; infinite gives the square.
     pub delta: f32,
-    /// Whether old values are given.
     pub old: bool,
-    /// Whether the loss per token is wanted.
     pub token_loss: bool,
-    /// Aggregation.
     pub weight: Weight,
     /// If set, its numbers are read from memory as this many [`Partials`].
     pub counted: Option<usize>,
 }
 
-const UNIT: f64 = 1.0 / 16_777_216.0;
 /// Clip ranges and δ.
 const RANGES: [(f32, f32); 6] = [
     (0.5, f32::INFINITY),
@@ -42,6 +37,8 @@ impl OpTest for ValueLoss {
         allow("value_loss", &["token_loss"], 3.0, "a difference, squared"),
         allow("value_loss", &["row_loss"], 3.0, TERMS),
     ];
+    const CATCHES: &'static str =
+        "min for max; a gradient through the clip; the range around the new value; a mask multiplied";
 
     fn run(&self, backend: &dyn Backend, data: &Data, out: &mut Outputs<'_>) -> Result<(), String> {
         let partials = Partials::of(self.weight, self.counted);
@@ -79,10 +76,10 @@ impl OpTest for ValueLoss {
                 }
                 let old = if self.old { data.element[1][i] } else { 0.0 };
                 let (v, ret) = (data.element[0][i], data.element[2][i]);
-                let want =
-                    oracle::token(v.into(), old.into(), ret.into(), self.range.into(), self.delta.into());
+                let [wide, before, target] = [v, old, ret].map(f64::from);
+                let want = oracle::token(wide, before, target, self.range.into(), self.delta.into());
                 // Rounding of the bounds, of the differences and of their comparison.
-                let size = f64::from(v.abs()) + f64::from(ret.abs()) + f64::from(old.abs());
+                let size = wide.abs() + target.abs() + before.abs();
                 let in_doubt = want.distance_to_kink < 4.0 * UNIT * (size + f64::from(self.range.min(1e30)))
                     && !exact(v, old, ret, self.range);
                 let size = if in_doubt { f64::INFINITY } else { (weight * want.gradient).abs() };
@@ -103,21 +100,16 @@ impl OpTest for ValueLoss {
 
     fn corpus(source: Source) -> Vec<Case> {
         let mut cases = Vec::new();
-        let shapes = shapes::all();
-        for (shape, ranges) in [&RANGES[..4], &RANGES[4..]]
-            .into_iter()
-            .flat_map(|ranges| shapes.iter().map(move |shape| (shape, ranges)))
-        {
+        for (ranges, shape) in pairs([&RANGES[..4], &RANGES[4..]], shapes::all()) {
             for &(range, delta) in ranges {
                 let k = cases.len();
                 if shape.name == "large" && k % 2 == 1 {
                     continue;
                 }
                 let (old, token_loss) = (range.is_finite() || k % 3 == 0, k % 2 == 0);
-                let params =
-                    ValueLoss { range, delta, old, token_loss, weight: weights()[k % 6], counted: None };
-                let case = case(params, shape, Mask::ALL[k % 6], source.fork(k as u64));
-                cases.push(Case { label: format!("{k}: {}", case.label), ..case });
+                let weight = weights()[k % 6];
+                let params = ValueLoss { range, delta, old, token_loss, weight, counted: None };
+                cases.push(case(params, &shape, Mask::ALL[k % 6], source.fork(k as u64)).numbered(k));
             }
         }
         cases
@@ -129,8 +121,7 @@ impl OpTest for ValueLoss {
         let old = range.is_finite() || draw.yes();
         let (token_loss, weight, counted) = (draw.yes(), draw.pick(&weights()), draw.pick(&COUNTED));
         let params = ValueLoss { range, delta, old, token_loss, weight, counted };
-        let shape = draw.shape();
-        case(params, &shape, draw.pick(&Mask::ALL), draw.source())
+        case(params, &draw.shape(), draw.pick(&Mask::ALL), draw.source())
     }
 
     fn fault_slots(&self) -> Vec<Fault> {
@@ -164,11 +155,5 @@ fn case(params: ValueLoss, shape: &Shape, mask: Mask, source: Source) -> Case {
     // Spelt out, because the digest depends on labels.
     let ValueLoss { range, old, token_loss, weight, .. } = params;
     let scalars = format!("range: {range:?}, old: {old}, token_loss: {token_loss}, weight: {weight:?}");
-    Case {
-        label: format!("ValueLoss {{ {scalars} }} {} {mask:?}", shape.name),
-        catches: "min for max; a gradient through the clip; the range around the new value; a mask \
-                  multiplied",
-        params: params.into(),
-        data,
-    }
+    Case::of(params, format!("ValueLoss {{ {scalars} }} {} {mask:?}", shape.name), data)
 }

@@ -8,27 +8,23 @@ use lockstep_core::reward::VarianceIncrease as Kernel;
 /// Arguments of `variance_increase`; log-probabilities are [`Data::element64`].
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct VarianceIncrease {
-    /// Whether log-probabilities are given.
     pub weighted: bool,
-    /// m and M.
     pub bounds: [f64; 2],
     /// Margin beyond the group's own range.
     pub margin: f64,
-    /// Whether equal rewards stay equal.
     pub merge_ties: bool,
 }
 
 const OWN: [f64; 2] = [f64::NEG_INFINITY, f64::INFINITY];
 
+const REASON: &str = "exponentials within 1 ULP (two units) in numerator and denominator; the rounding of \
+                      their arguments is in the magnitude";
+
 impl OpTest for VarianceIncrease {
     const OPS: &'static [&'static str] = &["variance_increase"];
-    const ALLOWED: &'static [Allowance] = &[allow(
-        "variance_increase",
-        &["shaped"],
-        4.0,
-        "exponentials within 1 ULP (two units) in numerator and denominator; the rounding of their \
-                 arguments is in the magnitude",
-    )];
+    const ALLOWED: &'static [Allowance] = &[allow("variance_increase", &["shaped"], 4.0, REASON)];
+    const CATCHES: &'static str =
+        "a search that stops at the first end it cannot move; 1 - S_A - S_C that cancels; ties that part";
 
     fn run(&self, backend: &dyn Backend, data: &Data, out: &mut Outputs<'_>) -> Result<(), String> {
         backend.run(&checked!(Kernel {
@@ -56,13 +52,9 @@ impl OpTest for VarianceIncrease {
             let p = oracle::softmax(&logp);
             let most = x.iter().copied().fold(f64::NEG_INFINITY, f64::max);
             let least = x.iter().copied().fold(f64::INFINITY, f64::min);
-            let high =
-                if self.bounds[1] == f64::INFINITY { most + self.margin } else { self.bounds[1].max(most) };
-            let low = if self.bounds[0] == f64::NEG_INFINITY {
-                least - self.margin
-            } else {
-                self.bounds[0].min(least)
-            };
+            let own = [least - self.margin, most + self.margin];
+            let given = [self.bounds[0].min(least), self.bounds[1].max(most)];
+            let [low, high] = [0, 1].map(|k| if self.bounds[k].is_infinite() { own[k] } else { given[k] });
             let splits = oracle::splits(&x, &p, [low, high], self.merge_ties);
             let best = oracle::best(&splits);
             let furthest = logp.iter().map(|l| logp[0] - l).fold(0.0, |m: f64, d| m.max(d.abs()));
@@ -90,19 +82,17 @@ impl OpTest for VarianceIncrease {
     }
 
     fn corpus(source: Source) -> Vec<Case> {
-        let mut cases = Vec::new();
         let sizes: Vec<u32> = rewards::sizes().into_iter().map(|n| n.min(16)).collect();
-        for (weighted, bounds, margin, merge_ties) in [
+        let all = [
             (false, OWN, 0.0, false),
             (false, OWN, 0.25, true),
             (true, OWN, 0.0, true),
             (true, OWN, 0.5, false),
             (true, [-1.5, 1.5], 0.0, true),
-        ] {
-            let params = VarianceIncrease { weighted, bounds, margin, merge_ties };
-            cases.push(case(params, &sizes, cases.len() % 2 == 1, source.fork(cases.len() as u64)));
-        }
-        cases
+        ];
+        numbered(all, source, |k, (weighted, bounds, margin, merge_ties), source| {
+            case(VarianceIncrease { weighted, bounds, margin, merge_ties }, &sizes, k % 2 == 1, source)
+        })
     }
 
     fn random(_op: &str, draw: &mut Draw) -> Case {
@@ -111,8 +101,7 @@ impl OpTest for VarianceIncrease {
         let (weighted, merge_ties) = (draw.yes(), draw.yes());
         let margin = draw.pick(&[0.0, 0.125, 1.0]);
         let params = VarianceIncrease { weighted, bounds, margin, merge_ties };
-        let (valid, source) = (draw.yes(), draw.source());
-        case(params, &sizes, valid, source)
+        case(params, &sizes, draw.yes(), draw.source())
     }
 }
 
@@ -120,11 +109,5 @@ fn case(params: VarianceIncrease, sizes: &[u32], valid: bool, source: Source) ->
     let mut data = rewards::groups(sizes, valid, source.fork(1));
     data.element64 =
         (0..data.elements()).map(|i| -40.0 + 2.0 * f64::from(source.fork(2).signed(i))).collect();
-    Case {
-        label: format!("{params:?}, {} groups, valid {valid}", sizes.len()),
-        catches: "a search that stops at the first end it cannot move; 1 - S_A - S_C that cancels; ties that \
-                  part",
-        params: params.into(),
-        data,
-    }
+    Case::of_groups(params, valid, data)
 }

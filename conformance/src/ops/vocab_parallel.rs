@@ -16,37 +16,28 @@ use lockstep_cpu::Compiled;
 /// How far the ops go.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Part {
-    /// To the largest entries.
     Top,
-    /// To the sums.
     Sums {
         /// Whether to sum for entropies and sums of squares.
         moments: bool,
     },
-    /// To the statistics.
     Statistics {
         /// Whether to return entropies and sums of squares.
         moments: bool,
     },
-    /// To the gradient.
     Gradient {
         /// Whether there is a coefficient of the entropy.
         entropy: bool,
     },
 }
 
-/// Arguments of the ops on shards of a vocabulary.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct VocabParallel {
-    /// How far.
     pub part: Part,
     /// Number of shards with entries; one that pads the vocabulary follows.
     pub shards: usize,
-    /// T.
     pub temperature: f32,
-    /// Whether some rows are masked.
     pub masked: bool,
-    /// How the logits and their gradient are stored.
     pub format: Suffix,
 }
 
@@ -82,6 +73,9 @@ impl OpTest for VocabParallel {
         allow(SUM[2], &["total", "product", "squares"], 4.0, REASON),
         allow(STATISTICS, &logits::OF_ROW, 4.0, logits::REASON),
     ];
+    const CATCHES: &'static str = "a term off the grid; the label of another shard; the first of equal \
+                                   tokens in two shards; a shard of nothing but -inf";
+    const ROWS_ARE_EQUAL: bool = true;
 
     fn op(&self) -> &'static str {
         match self.part {
@@ -101,21 +95,17 @@ impl OpTest for VocabParallel {
     }
 
     fn expect(&self, data: &Data) -> Vec<Want> {
-        let (which, names): (_, &[_]) = match self.part {
-            Part::Statistics { moments } => (Which::Statistics { moments }, &[]),
-            Part::Gradient { entropy } => (Which::Gradient { entropy }, &[]),
-            Part::Top => (Which::Statistics { moments: false }, &["largest", "top"]),
-            Part::Sums { .. } => {
-                (Which::Statistics { moments: true }, &["label", "holders", "total", "product", "squares"])
-            }
+        let VocabParallel { temperature, masked, format, .. } = *self;
+        let whole = |which| Logits { which, temperature, masked, format }.wants(data);
+        let names: &[_] = match self.part {
+            Part::Statistics { moments } => return whole(Which::Statistics { moments }),
+            Part::Gradient { entropy } => return whole(Which::Gradient { entropy }),
+            Part::Top => &["largest", "top"],
+            Part::Sums { .. } => &["label", "holders", "total", "product", "squares"],
         };
-        if names.is_empty() {
-            let VocabParallel { temperature, masked, format, .. } = *self;
-            return Logits { which, temperature, masked, format }.wants(data);
-        }
         let mut wants: Vec<Want> = names.iter().map(|name| Want::new(name)).collect();
         for r in 0..data.rows() {
-            let row: Vec<f64> = data.span(r).map(|i| data.element[0][i].into()).collect();
+            let row = data.wide(0, r);
             let label = data.row[LABEL][r] as usize;
             let largest = row.iter().copied().fold(f64::NEG_INFINITY, f64::max);
             let values = match self.part {
@@ -129,7 +119,7 @@ impl OpTest for VocabParallel {
                     vec![(row[label], 0.0), (1.0, 0.0), total, product, squares]
                 }
             };
-            wants.iter_mut().zip(values).for_each(|(want, (value, size))| want.push(value, size));
+            push_all(&mut wants, values);
         }
         wants
     }
@@ -144,34 +134,22 @@ impl OpTest for VocabParallel {
             Part::Gradient { entropy: true },
             Part::Gradient { entropy: false },
         ];
-        let mut cases = Vec::new();
-        for format in [Suffix::None, Suffix::Bf16, Suffix::F16] {
-            for (rows, vocab, shards) in
-                [(24, 1, 1), (24, 2, 2), (25, 33, 3), (8, 129, 2), (8, 257, 8), (4, 5001, 4)]
-            {
-                for part in parts {
-                    let k = cases.len();
-                    let (temperature, masked) = ([1.0, 0.7, 2.5][k % 3], k % 3 == 1 && rows > 4);
-                    let params = VocabParallel { part, shards, temperature, masked, format };
-                    let case = case(params, rows, vocab, source.fork(k as u64));
-                    cases.push(Case { label: format!("{k}: {}", case.label), ..case });
-                }
-            }
-        }
-        cases
+        let sizes = [(24, 1, 1), (24, 2, 2), (25, 33, 3), (8, 129, 2), (8, 257, 8), (4, 5001, 4)];
+        let all = pairs(pairs([Suffix::None, Suffix::Bf16, Suffix::F16], sizes), parts);
+        numbered(all, source, |k, ((format, (rows, vocab, shards)), part), source| {
+            let (temperature, masked) = ([1.0, 0.7, 2.5][k % 3], k % 3 == 1 && rows > 4);
+            case(VocabParallel { part, shards, temperature, masked, format }, rows, vocab, source).numbered(k)
+        })
     }
 
     fn random(op: &str, draw: &mut Draw) -> Case {
-        let of = |names: [&'static str; 3]| {
-            [Suffix::None, Suffix::Bf16, Suffix::F16].into_iter().find(|format| format.of(names) == op)
-        };
-        let (top, sums) = (of(TOP), of(SUM));
+        let [top, sums] = [TOP, SUM].map(|names| logits::format_of(op, names));
         let part = match (top, sums) {
             (Some(_), _) => Part::Top,
             (_, Some(_)) => Part::Sums { moments: draw.yes() },
             _ => Part::Statistics { moments: draw.yes() },
         };
-        let temperature = if draw.yes() { 1.0 } else { 0.25 + 2.0 * draw.unit() };
+        let temperature = draw.temperature();
         let vocab = if draw.yes() { 1 + draw.below(300) } else { 1 + draw.below(5000) };
         let format = top.or(sums).unwrap_or(Suffix::None);
         let params =
@@ -185,34 +163,11 @@ impl OpTest for VocabParallel {
             _ => Vec::new(),
         }
     }
-
-    fn rows_are_equal(&self) -> bool {
-        true
-    }
 }
 
-fn case(params: VocabParallel, rows: usize, vocab: usize, source: Source) -> Case {
-    Case {
-        label: format!("{params:?} {rows} rows of {vocab}"),
-        catches: "a term off the grid; the label of another shard; the first of equal tokens in two shards; \
-                  a shard of nothing but -inf",
-        params: params.into(),
-        data: logits::batch(params.masked, rows, vocab, source, params.format),
-    }
-}
-
-/// The gradient of a case of `logits_gradient`, in shards.
-pub(super) fn gradient_case(
-    of: Logits,
-    entropy: bool,
-    shards: usize,
-    rows: usize,
-    vocab: usize,
-    source: Source,
-) -> Case {
-    let Logits { temperature, masked, format, .. } = of;
-    let part = Part::Gradient { entropy };
-    case(VocabParallel { part, shards, temperature, masked, format }, rows, vocab, source)
+pub(super) fn case(params: VocabParallel, rows: usize, vocab: usize, source: Source) -> Case {
+    let data = logits::batch(params.masked, rows, vocab, source, params.format);
+    Case::of(params, format!("{params:?} {rows} rows of {vocab}"), data)
 }
 
 impl VocabParallel {

@@ -6,10 +6,8 @@ use crate::oracle::vtrace::{self as oracle, Constants};
 use lockstep_core::advantage::VTrace as Kernel;
 use lockstep_core::ragged::Mask as LossMask;
 
-/// Arguments of `vtrace`.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct VTrace {
-    /// Discount, λ and bounds.
     pub constants: Constants,
     /// Whether there are bootstrap values, some of which count.
     pub bootstrap: bool,
@@ -30,6 +28,9 @@ const REASON: &str = "exp is within 1 ULP (two units); the rounding of logp - lo
 impl OpTest for VTrace {
     const OPS: &'static [&'static str] = &["vtrace"];
     const ALLOWED: &'static [Allowance] = &[allow("vtrace", &["vs", "advantage"], 3.0, REASON)];
+    const CATCHES: &'static str = "lambda on the TD error's weight; the value target of a masked token as \
+                                   the next one; weights in the wrong direction";
+    const FAULTS: &'static [Fault] = &[(0, NOT_FINITE), (1, NOT_FINITE), (2, NO_LOGP), (3, NO_LOGP)];
 
     fn run(&self, backend: &dyn Backend, data: &Data, out: &mut Outputs<'_>) -> Result<(), String> {
         let truncated: Vec<u8> = data.row[1].iter().map(|x| u8::from(*x != 0.0)).collect();
@@ -57,9 +58,8 @@ impl OpTest for VTrace {
     fn expect(&self, data: &Data) -> Vec<Want> {
         let (mut vs, mut advantage) = (Want::new("vs"), Want::new("advantage"));
         for r in 0..data.rows() {
-            let log_ratio: Vec<f64> =
-                data.wide(2, r).iter().zip(data.wide(3, r)).map(|(p, q)| p - q).collect();
-            let (rewards, values) = (data.wide(0, r), data.wide(1, r));
+            let [rewards, values, logp, rollout] = [0, 1, 2, 3].map(|k| data.wide(k, r));
+            let log_ratio: Vec<f64> = logp.iter().zip(rollout).map(|(p, q)| p - q).collect();
             let behind = if self.bootstrap && data.row[1][r] != 0.0 { data.row[0][r].into() } else { 0.0 };
             for traced in oracle::row(&log_ratio, &rewards, &values, &data.lives(r), behind, &self.constants)
             {
@@ -71,16 +71,10 @@ impl OpTest for VTrace {
     }
 
     fn corpus(source: Source) -> Vec<Case> {
-        let mut cases = Vec::new();
-        for shape in &small() {
-            for (j, constants) in SETTINGS.into_iter().enumerate() {
-                let k = cases.len();
-                let params = VTrace { constants, bootstrap: k % 4 != 1 };
-                let (mask, range) = (Mask::ALL[(k + k / 6) % 6], ranges(j)[k / 4 % 2]);
-                cases.push(case(params, shape, mask, range, source.fork(k as u64)));
-            }
-        }
-        cases
+        numbered(pairs(small(), SETTINGS), source, |k, (shape, constants), source| {
+            let params = VTrace { constants, bootstrap: k % 4 != 1 };
+            case(params, &shape, Mask::ALL[(k + k / 6) % 6], ranges(k % 4)[k / 4 % 2], source)
+        })
     }
 
     fn random(_op: &str, draw: &mut Draw) -> Case {
@@ -89,10 +83,6 @@ impl OpTest for VTrace {
         let shape = draw.shape();
         let (mask, range) = (draw.pick(&Mask::ALL), draw.pick(&ranges(j)));
         case(params, &shape, mask, range, draw.source())
-    }
-
-    fn fault_slots(&self) -> Vec<Fault> {
-        vec![(0, NOT_FINITE), (1, NOT_FINITE), (2, NO_LOGP), (3, NO_LOGP)]
     }
 }
 
@@ -107,11 +97,5 @@ fn case(params: VTrace, shape: &Shape, mask: Mask, range: Range, source: Source)
     let other = |i: usize| range.other(source.fork(31), i, base(i));
     let (logp, rollout) = (data.array_with(1, other), data.array(base));
     data.element.extend([logp, rollout]);
-    Case {
-        label: format!("{} {mask:?} {range:?} {params:?}", shape.name),
-        catches: "lambda on the TD error's weight; the value target of a masked token as the next one; \
-                  weights in the wrong direction",
-        params: params.into(),
-        data,
-    }
+    Case::of(params, format!("{} {mask:?} {range:?} {params:?}", shape.name), data)
 }

@@ -5,26 +5,20 @@ use crate::oracle::whiten as oracle;
 use lockstep_core::advantage::{Divisor, Whiten as Kernel};
 use lockstep_core::aggregate::moments::MOMENTS;
 
-/// Arguments of `whiten`.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Whiten {
-    /// Whether NaN means "no value".
     pub nan_is_missing: bool,
-    /// Whether to subtract the mean.
     pub centre: bool,
-    /// Where eps is added.
     pub divisor: Divisor,
-    /// ddof.
     pub ddof: u32,
-    /// eps.
     pub eps: f64,
-    /// Moments.
     pub moments: [f64; MOMENTS],
 }
 
 impl OpTest for Whiten {
     const OPS: &'static [&'static str] = &["whiten"];
     const ALLOWED: &'static [Allowance] = &[allow("whiten", &["whitened"], 1.0, ROUNDED)];
+    const CATCHES: &'static str = "eps on the other side of the root; a division by 0 for equal values";
 
     fn run(&self, backend: &dyn Backend, data: &Data, out: &mut Outputs<'_>) -> Result<(), String> {
         backend.run(&checked!(Kernel {
@@ -62,17 +56,13 @@ impl OpTest for Whiten {
     }
 
     fn corpus(source: Source) -> Vec<Case> {
-        let mut cases = Vec::new();
-        for divisor in [Divisor::Inside, Divisor::Floor, Divisor::Outside] {
-            for (moments, eps) in BATCHES {
-                let k = cases.len();
-                let (ddof, centre) = (1 - (k % 2) as u32, k % 5 != 3);
-                let params = Whiten { nan_is_missing: k % 2 == 1, centre, divisor, ddof, eps, moments };
-                let shape = if k == 4 { large() } else { small().swap_remove(k % 5) };
-                cases.push(case(params, &shape, Mask::ALL[k % 6], source.fork(k as u64)));
-            }
-        }
-        cases
+        let divisors = [Divisor::Inside, Divisor::Floor, Divisor::Outside];
+        numbered(pairs(divisors, BATCHES), source, |k, (divisor, (moments, eps)), source| {
+            let (ddof, centre) = (1 - (k % 2) as u32, k % 5 != 3);
+            let params = Whiten { nan_is_missing: k % 2 == 1, centre, divisor, ddof, eps, moments };
+            let shape = if k == 4 { large() } else { small().swap_remove(k % 5) };
+            case(params, &shape, Mask::ALL[k % 6], source)
+        })
     }
 
     fn random(_op: &str, draw: &mut Draw) -> Case {
@@ -85,8 +75,7 @@ impl OpTest for Whiten {
             eps,
             moments,
         };
-        let shape = draw.shape();
-        case(params, &shape, draw.pick(&Mask::ALL), draw.source())
+        case(params, &draw.shape(), draw.pick(&Mask::ALL), draw.source())
     }
 
     fn fault_slots(&self) -> Vec<Fault> {
@@ -109,10 +98,5 @@ fn case(params: Whiten, shape: &Shape, mask: Mask, source: Source) -> Case {
     let missing = |i: usize| params.nan_is_missing && source.below(i, 9) == 0;
     data.element =
         vec![data.array(|i| if missing(i) { f32::NAN } else { values::advantage(source.fork(1), i) })];
-    Case {
-        label: format!("{} {mask:?} {params:?}", shape.name),
-        catches: "eps on the other side of the root; a division by 0 for equal values",
-        params: params.into(),
-        data,
-    }
+    Case::of(params, format!("{} {mask:?} {params:?}", shape.name), data)
 }

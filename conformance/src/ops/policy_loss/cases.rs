@@ -2,13 +2,13 @@
 
 use super::gates::{gates, score_gates, second_gates, trust_gates};
 use super::{AnyGate, Policy};
-use crate::cases::Case;
-use crate::cases::corpus::token_case;
+use crate::cases::corpus::{EXTREMES, cycled, token_case};
 use crate::cases::hash::Source;
 use crate::cases::masks::Mask;
 use crate::cases::params::{guards, kls, weights};
-use crate::cases::shapes::{large, named, small};
+use crate::cases::shapes::{named, small};
 use crate::cases::values::Range;
+use crate::cases::{Case, pairs};
 use crate::ops::AnyOp;
 use lockstep_core::gate::OWN_BOUND;
 use lockstep_core::ratio::{Guard, RatioGranularity};
@@ -27,11 +27,6 @@ pub(super) fn corpus(root: Source) -> Vec<Case> {
     cases
 }
 
-/// Case k: the shapes cycle through the small ones, the masks through all.
-fn case(params: Policy, range: Range, k: usize, source: Source) -> Case {
-    token_case(params, &small()[k % 3], Mask::ALL[k % 6], range, k, source)
-}
-
 fn labelled(what: &str, cases: Vec<Case>) -> impl Iterator<Item = Case> {
     cases.into_iter().map(move |case| Case { label: format!("{what} {}", case.label), ..case })
 }
@@ -39,20 +34,11 @@ fn labelled(what: &str, cases: Vec<Case>) -> impl Iterator<Item = Case> {
 fn policy_loss(source: Source) -> Vec<Case> {
     let mut cases = with_gates(&gates(), source);
     for gate in [gates()[0], gates()[4]] {
-        for (shape, wants) in
-            [(large(), true), (large(), false), (named("one"), true), (named("nothing"), true)]
-        {
-            let k = cases.len();
-            let params = Policy {
-                kl: k.is_multiple_of(2).then(|| (kls()[6], 0.001)),
-                weights: wants,
-                loss: wants,
-                token_loss: wants,
-                metrics: wants,
-                ..Policy::of(gate)
-            };
-            let mask = [Mask::Absent, Mask::Random][k % 2];
-            cases.push(token_case(params, &shape, mask, Range::Realistic, k, source));
+        for (shape, all) in [("large", true), ("large", false), ("one", true), ("nothing", true)] {
+            let (k, mask) = (cases.len(), [Mask::Absent, Mask::Random][cases.len() % 2]);
+            let kl = k.is_multiple_of(2).then(|| (kls()[6], 0.001));
+            let params = Policy { kl, ..Policy::of(gate).with(all) };
+            cases.push(token_case(params, &named(shape), mask, Range::Realistic, k, source));
         }
     }
     // The gate determines the op; keep each op's cases together.
@@ -130,7 +116,7 @@ fn entries(gates: &[AnyGate], source: Source) -> Vec<Case> {
                     metrics,
                     ..Policy::of(gate)
                 };
-                cases.push(case(params, [Range::Realistic, Range::Wide][k % 2], k, source));
+                cases.push(cycled(params, [Range::Realistic, Range::Wide][k % 2], k, source));
             }
         }
     }
@@ -141,14 +127,10 @@ fn entries(gates: &[AnyGate], source: Source) -> Vec<Case> {
 fn usual(gates: &[AnyGate], source: Source) -> Vec<Case> {
     let mut cases: Vec<Case> = Vec::new();
     for gate in first_of_each_op(gates) {
-        for metrics in [false, true] {
-            for range in [Range::Realistic, Range::Wide] {
-                let k = cases.len();
-                let guard = Guard::clamp(OWN_BOUND);
-                let params =
-                    Policy { guard, weight: weights()[k % 5], loss: true, metrics, ..Policy::of(gate) };
-                cases.push(case(params, range, k, source));
-            }
+        for (metrics, range) in pairs([false, true], [Range::Realistic, Range::Wide]) {
+            let (k, guard) = (cases.len(), Guard::clamp(OWN_BOUND));
+            let params = Policy { guard, weight: weights()[k % 5], loss: true, metrics, ..Policy::of(gate) };
+            cases.push(cycled(params, range, k, source));
         }
     }
     labelled("usual", cases).collect()
@@ -173,7 +155,7 @@ fn sequences(gates: &[AnyGate], source: Source) -> Vec<Case> {
                 ..Policy::of(gate)
             };
             let range = [Range::Realistic, Range::Wide, Range::Realistic, Range::Ties][k % 4];
-            cases.push(case(params, range, k, source));
+            cases.push(cycled(params, range, k, source));
         }
     }
     labelled("sequence", cases).collect()
@@ -191,10 +173,9 @@ fn score(source: Source) -> Vec<Case> {
     let gates = score_gates();
     let mut cases = with_gates(&gates, source);
     for gate in [gates[0], gates[3], gates[4], gates[6]] {
-        for (shape, mask) in [("large", Mask::Random), ("one", Mask::Absent), ("nothing", Mask::Full)] {
-            let (k, wants) = (cases.len(), cases.len().is_multiple_of(2));
-            let params =
-                Policy { weights: wants, loss: wants, token_loss: wants, metrics: wants, ..Policy::of(gate) };
+        for (shape, mask) in EXTREMES {
+            let k = cases.len();
+            let params = Policy::of(gate).with(k.is_multiple_of(2));
             cases.push(token_case(params, &named(shape), mask, Range::Realistic, k, source));
         }
     }

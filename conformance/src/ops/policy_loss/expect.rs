@@ -152,8 +152,8 @@ pub(super) fn expect(policy: &Policy, data: &Data) -> Vec<Want> {
         row_loss.push(total[0].0, total[0].1);
         row_tokens.push(length as f64, 0.0);
         [total[3], total[4], total[5], total[11]] = ratios.sums;
-        push_all(&mut sums, &total);
-        push_all(&mut maxima, &ratios.maxima);
+        push_all(&mut sums, total);
+        push_all(&mut maxima, ratios.maxima);
     }
     [coef, token_loss, row_loss, row_tokens].into_iter().chain(maxima).chain(sums).collect()
 }

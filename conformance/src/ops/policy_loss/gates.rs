@@ -9,9 +9,7 @@ use lockstep_core::gate::{
 /// SAPO's temperatures.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Taus {
-    /// For positive advantages.
     pub tau_pos: f32,
-    /// For all other advantages.
     pub tau_neg: f32,
 }
 

@@ -39,27 +39,19 @@ pub(crate) const MAXIMA: [&str; 2] = ["max_ratio", "max_neg_ratio"];
 /// Scalar arguments of a policy loss.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Policy {
-    /// Gate.
     pub gate: AnyGate,
-    /// The level at which the ratio is taken.
     pub level: RatioGranularity,
-    /// Guard.
     pub guard: Guard,
-    /// The KL term and β.
     pub kl: Option<(Kl, f32)>,
-    /// Aggregation weight.
     pub weight: Weight,
     /// If set, the weight's numbers are read from memory as this many [`Partials`].
     pub counted: Option<usize>,
-    /// Advantages per token instead of per sequence.
     pub per_token: bool,
     /// Whether there are rollout-correction weights.
     pub weights: bool,
     /// Whether the loss per row is wanted; implied by the two below.
     pub loss: bool,
-    /// Whether the loss per token is wanted.
     pub token_loss: bool,
-    /// Whether metrics are wanted.
     pub metrics: bool,
 }
 
@@ -79,6 +71,11 @@ impl Policy {
             token_loss: false,
             metrics: false,
         }
+    }
+
+    /// Weights and every output, or none of them.
+    fn with(self, all: bool) -> Policy {
+        Policy { weights: all, loss: all, token_loss: all, metrics: all, ..self }
     }
 
     /// Whether any loss is computed.

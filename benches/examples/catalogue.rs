@@ -5,12 +5,11 @@
 //! all threads, with buffers larger than the caches.
 
 use lockstep::{Device, Error};
-use lockstep_benches::{Inputs, all, best};
+use lockstep_benches::{Inputs, all, best, number};
 use lockstep_catalogue::{Entry, catalogue};
 
 fn main() -> Result<(), Error> {
-    let tokens = std::env::args().nth(1).and_then(|s| s.parse().ok()).unwrap_or(16 << 20);
-    let inputs = Inputs::new(tokens, 4096);
+    let inputs = Inputs::new(number(1, 16 << 20), 4096);
     let device = Device::cpu();
     let level = lockstep::SimdLevel::available().last().map_or("none", |level| level.name());
     println!("# ns; {} tokens in sequences of 4096, {level}, all threads", inputs.tokens());

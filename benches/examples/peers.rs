@@ -10,7 +10,7 @@ use lockstep::ops::value_loss::{ValueInput, ValueOutput};
 use lockstep::ops::whiten::WhitenParams;
 use lockstep::recipe::Builder;
 use lockstep::{Advantage, Credit, Device, Error, Loss, Outputs, Recipe, Rollouts, ops};
-use lockstep_benches::Inputs;
+use lockstep_benches::{Inputs, number};
 use std::time::Instant;
 
 /// Time of the fastest run, in seconds.
@@ -32,8 +32,6 @@ fn say(name: &str, per: f64, seconds: f64) {
 }
 
 fn main() -> Result<(), Error> {
-    let number =
-        |i: usize, default: usize| std::env::args().nth(i).and_then(|s| s.parse().ok()).unwrap_or(default);
     let (sequences, length) = (number(1, 512), number(2, 2048));
     let inputs = Inputs::new(sequences * length, length);
     let device = Device::cpu_with(None, Some(number(3, 2)))?;
@@ -66,21 +64,15 @@ fn main() -> Result<(), Error> {
     }
     let values: Vec<f32> = inputs.logp.iter().map(|x| x * 0.5).collect();
     let old: Vec<f32> = values.iter().map(|x| x + 0.1).collect();
-    let ends = Ends::Terminated;
-    let input = GaeInput { rewards: &inputs.logp_ref, values: &values, ends };
+    let input = GaeInput { rewards: &inputs.logp_ref, values: &values, ends: Ends::Terminated };
     let params = GaeParams { gamma: 1.0, lambda: Lambda::Fixed(0.95), lambda_critic: None };
     let (mut gae, mut whitened) = (GaeOutput::default(), Vec::new());
     if wanted("gae") {
         let seconds = best(|| {
             // Like verl's function: advantages and returns, followed by whitening.
             ops::gae(&device, &batch, &input, &params, &mut gae)?;
-            ops::whiten_into(
-                &device,
-                &batch,
-                Advantage::PerToken(&gae.advantage),
-                &WhitenParams::VERL,
-                &mut whitened,
-            )
+            let advantage = Advantage::PerToken(&gae.advantage);
+            ops::whiten_into(&device, &batch, advantage, &WhitenParams::VERL, &mut whitened)
         })?;
         say("gae", tokens, seconds);
     }

@@ -5,21 +5,14 @@
 //! once; nothing is kept between calls.
 
 use lockstep::{Device, Error};
-use lockstep_benches::Copy;
+use lockstep_benches::{Copy, number};
 use lockstep_core::ragged::{In, Out};
 use lockstep_core::routing::{ChosenOut, GatingBackward, GatingForward, Router, RouterKind, Trace};
-use std::time::Instant;
 
 /// The best of 5 runs, in seconds, after one that faults in the pages.
 fn best(mut f: impl FnMut() -> Result<(), Error>) -> Result<f64, Error> {
     f()?;
-    let mut best = f64::INFINITY;
-    for _ in 0..5 {
-        let start = Instant::now();
-        f()?;
-        best = best.min(start.elapsed().as_secs_f64());
-    }
-    Ok(best)
+    lockstep_benches::best(5, f)
 }
 
 /// Unordered scores, approximately normal.
@@ -35,8 +28,6 @@ fn scores(count: usize) -> Vec<f32> {
 }
 
 fn main() -> Result<(), Error> {
-    let number =
-        |i: usize, default: usize| std::env::args().nth(i).and_then(|s| s.parse().ok()).unwrap_or(default);
     let (rows, threads) = (number(1, 1 << 20), number(2, 2));
     let device = Device::cpu_with(None, Some(threads))?;
     println!("{}, {rows} rows, {threads} threads; ns per row", device.describe());
@@ -93,10 +84,8 @@ fn main() -> Result<(), Error> {
         };
         let bytes = rows * (row + reads + 9 * top_k + 4 * experts + 4);
         let mut copy = Copy::new(bytes / 2, threads);
-        let copied = best(|| {
-            copy.run();
-            Ok(())
-        })?;
+        copy.run();
+        let copied = copy.best(5);
         let each = 1e9 / rows as f64;
         println!(
             "{name:>22}, {experts}: forward {:6.1} backward {:6.1} sum {:6.1}; the same {} bytes copied \

@@ -6,7 +6,7 @@
 
 use lockstep::ops::tree::{Outcomes, PrefixTree, Scratch, TempoParams, Tokens, tempo};
 use lockstep::{Batch, Device, Error};
-use lockstep_benches::{Copy, best, shared_halves};
+use lockstep_benches::{Copy, best, number, shared_halves};
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -75,10 +75,7 @@ fn measure(device: &Device, threads: usize, responses: usize, length: usize) -> 
     })?;
     // 4 bytes read and 4 written per token.
     let mut copy = Copy::new(4 * responses * length, threads);
-    let copied = best(runs, || {
-        copy.run();
-        Ok(())
-    })?;
+    let copied = copy.best(runs);
     let shared = 100.0 * tree.statistics(&batch).shared_fraction();
     let each = 1e9 / n;
     println!(
@@ -95,8 +92,6 @@ fn measure(device: &Device, threads: usize, responses: usize, length: usize) -> 
 }
 
 fn main() -> Result<(), Error> {
-    let number =
-        |i: usize, default: usize| std::env::args().nth(i).and_then(|s| s.parse().ok()).unwrap_or(default);
     let threads = number(3, 2);
     let device = Device::cpu_with(None, Some(threads))?;
     println!("{}", device.describe());

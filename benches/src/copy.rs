@@ -23,6 +23,15 @@ impl Copy {
         2 * self.from.len() as u64
     }
 
+    /// The least of the times that a copy takes, in seconds.
+    pub fn best(&mut self, runs: usize) -> f64 {
+        let copied = crate::best(runs, || {
+            self.run();
+            Ok(())
+        });
+        copied.expect("a copy cannot fail")
+    }
+
     /// Copies once.
     pub fn run(&mut self) {
         let chunk = self.from.len().div_ceil(self.threads).max(1);

@@ -11,17 +11,14 @@ use lockstep_core::policy_loss::SequenceRule;
 use lockstep_core::policy_loss::gmpo::Mean;
 use lockstep_core::ratio::Guard;
 
-/// The ops of this file.
+const SELECTION: &str = "selection_key, digit_counts, narrow_digits, select_top";
+
 pub(crate) fn benches<'a>(inputs: &'a Inputs, both: (Batch<'a>, Counts)) -> Vec<Bench<'a>> {
     let (batch, counts) = both;
     let mini = MiniRl { clip_ratio_low: 0.2, clip_ratio_high: 0.27, clip_ratio_c: 5.0 };
     let remix = Remix { clip_ratio_low: 0.2, clip_ratio_high: 0.2 };
-    let trust = TrustRegion {
-        divergence: Divergence::TotalVariation,
-        clip_ratio_low: 0.15,
-        clip_ratio_high: 0.15,
-        clip_ratio_c: 3.0,
-    };
+    let divergence = Divergence::TotalVariation;
+    let trust = TrustRegion { divergence, clip_ratio_low: 0.15, clip_ratio_high: 0.15, clip_ratio_c: 3.0 };
     let second = Some(&inputs.logp_ref[..]);
     let params = GmpoParams {
         mean: Mean::Geometric,
@@ -57,13 +54,9 @@ pub(crate) fn benches<'a>(inputs: &'a Inputs, both: (Batch<'a>, Counts)) -> Vec<
             Ok(bits(&covariance(device, &batch, &inputs.logp, advantage)?))
         }),
         // The keys once, eleven passes over them, one selection.
-        Bench::new(
-            "selection_key, digit_counts, narrow_digits, select_top",
-            9.0 + 11.0 * 4.0 + 9.0,
-            move |device| {
-                let chosen = select(device, &batch, &Candidates::largest(&inputs.logp), 1000)?;
-                Ok(bits(&chosen.choose(device, &batch, Pick::All(1.0), Pick::All(0.0))?.0))
-            },
-        ),
+        Bench::new(SELECTION, 9.0 + 11.0 * 4.0 + 9.0, move |device| {
+            let chosen = select(device, &batch, &Candidates::largest(&inputs.logp), 1000)?;
+            Ok(bits(&chosen.choose(device, &batch, Pick::All(1.0), Pick::All(0.0))?.0))
+        }),
     ]
 }

@@ -22,6 +22,11 @@ pub use inputs::Inputs;
 pub use ops::{Bench, Run, all, all_of, same_bits};
 pub use tree::shared_halves;
 
+/// Argument `i` of the program, a number.
+pub fn number(i: usize, default: usize) -> usize {
+    std::env::args().nth(i).and_then(|word| word.parse().ok()).unwrap_or(default)
+}
+
 /// The least of the times that `f` takes, in seconds.
 pub fn best(runs: usize, mut f: impl FnMut() -> Result<(), lockstep::Error>) -> Result<f64, lockstep::Error> {
     let mut best = f64::INFINITY;

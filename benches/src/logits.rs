@@ -20,6 +20,25 @@ use lockstep_core::kl::Kl;
 use lockstep_core::ratio::Guard;
 use std::rc::Rc;
 
+/// By format: statistics, statistics with gradient, statistics from shards.
+const NAMES: [[&str; 3]; 3] = [
+    [
+        "",
+        "logits_statistics, logits_gradient",
+        "vocab_parallel_top, vocab_parallel_sums, vocab_parallel_statistics",
+    ],
+    [
+        "logits_statistics_bf16/moments",
+        "logits_statistics_bf16, logits_gradient_bf16",
+        "vocab_parallel_top_bf16, vocab_parallel_sums_bf16",
+    ],
+    [
+        "logits_statistics_f16/moments",
+        "logits_statistics_f16, logits_gradient_f16",
+        "vocab_parallel_top_f16, vocab_parallel_sums_f16",
+    ],
+];
+
 pub(crate) fn benches<'a>(inputs: &'a Inputs, batch: Batch<'a>) -> Vec<Bench<'a>> {
     let weight = Weight { per_row: PerRow::One, denominator: batch.tokens() as f64, scale: 1.0 };
     let values = Bench::new("value_loss", 21.0, move |device| {
@@ -48,39 +67,10 @@ pub(crate) fn benches<'a>(inputs: &'a Inputs, batch: Batch<'a>) -> Vec<Bench<'a>
             Ok(bits(&logits_statistics(device, &rows, 1.0, moments)?.logp))
         }));
     }
-    in_format::<f32>(
-        &mut list,
-        z,
-        &labels,
-        share,
-        [
-            "",
-            "logits_statistics, logits_gradient",
-            "vocab_parallel_top, vocab_parallel_sums, vocab_parallel_statistics",
-        ],
-    );
-    in_format::<Bf16>(
-        &mut list,
-        z,
-        &labels,
-        share,
-        [
-            "logits_statistics_bf16/moments",
-            "logits_statistics_bf16, logits_gradient_bf16",
-            "vocab_parallel_top_bf16, vocab_parallel_sums_bf16",
-        ],
-    );
-    in_format::<F16>(
-        &mut list,
-        z,
-        &labels,
-        share,
-        [
-            "logits_statistics_f16/moments",
-            "logits_statistics_f16, logits_gradient_f16",
-            "vocab_parallel_top_f16, vocab_parallel_sums_f16",
-        ],
-    );
+    let [single, bf16, f16] = NAMES;
+    in_format::<f32>(&mut list, z, &labels, share, single);
+    in_format::<Bf16>(&mut list, z, &labels, share, bf16);
+    in_format::<F16>(&mut list, z, &labels, share, f16);
     let (of_otr, of_draws, of_sampled) = (labels.clone(), labels.clone(), labels);
     list.push(Bench::new("otr_exact", 8.0 * share, move |device| {
         let rows = Logits { logits: z, labels: &of_otr, loss_mask: None };

@@ -66,25 +66,21 @@ pub(crate) fn benches(inputs: &Inputs) -> Vec<Bench<'_>> {
         let mut buffers = Buffers::new(rows, top_k);
         let (mut gradient, mut alarm) = (vec![0.0; rows * experts], vec![0; rows]);
         let coef = &inputs.logp_old[..per_row];
-        list.push(Bench::new(
-            backward,
-            // Scores, trace, gates and gradients in both directions.
-            2.0 * forward + 4.0,
-            move |device| {
-                buffers.forward(device, router, scores, None)?;
-                device.run(&GatingBackward {
-                    router,
-                    rows,
-                    scores: In::new(scores),
-                    chosen: Trace::narrow(In::new(&buffers.chosen), 1, top_k),
-                    gates: In::new(&buffers.gates),
-                    coef: In::new(coef),
-                    gradient: Out::new(&mut gradient),
-                    row_alarm: Out::new(&mut alarm),
-                })?;
-                Ok(bits(&gradient))
-            },
-        ));
+        // Scores, trace, gates and gradients in both directions.
+        list.push(Bench::new(backward, 2.0 * forward + 4.0, move |device| {
+            buffers.forward(device, router, scores, None)?;
+            device.run(&GatingBackward {
+                router,
+                rows,
+                scores: In::new(scores),
+                chosen: Trace::narrow(In::new(&buffers.chosen), 1, top_k),
+                gates: In::new(&buffers.gates),
+                coef: In::new(coef),
+                gradient: Out::new(&mut gradient),
+                row_alarm: Out::new(&mut alarm),
+            })?;
+            Ok(bits(&gradient))
+        }));
     }
     let load: Vec<f32> = (0..experts).map(|e| e as f32 / 8128.0).collect();
     let mut of_balance = (vec![0.0f32; rows * experts], vec![0.0f64; rows], vec![0u32; rows]);

@@ -75,6 +75,12 @@ fn map(record: &mut impl Record, name: &'static str, f: impl Fn(usize) -> Option
     }
 }
 
+/// Records `f` of `count` arguments, with canonical NaN.
+fn map64(record: &mut impl Record, name: &'static str, count: usize, f: impl Fn(usize) -> f64) {
+    record.begin(name, 0);
+    (0..count).for_each(|i| f64s(record, &[num::canonical64(f(i))]));
+}
+
 /// Runs every scalar function under the arithmetic `A`.
 pub(crate) fn run<A: Arith>(record: &mut impl Record) {
     let source = Source::new(1);
@@ -120,29 +126,16 @@ pub(crate) fn run<A: Arith>(record: &mut impl Record) {
     map(record, "num::canonical", |i| Some(num::canonical(x(i))));
     map(record, "num::count", |i| Some(num::count(x(i) < y(i))));
 
-    record.begin("num::canonical64", 0);
-    for i in 0..64 {
-        // NaN in one case of four; the shift preserves its payload.
+    let double = |fork: u32, i: usize| f64::from_bits(source.fork(fork).bits(i));
+    map64(record, "num::canonical64", 64, |i| {
+        // NaN in one case of four; the payload stays.
         let nan = if i % 4 == 0 { 0x7ff0_0000_0000_0000 } else { 0 };
-        f64s(record, &[num::canonical64(f64::from_bits(source.fork(3).bits(i) | nan))]);
-    }
-    record.begin("num::sqrt64", 0);
-    for i in 0..512 {
-        f64s(record, &[num::canonical64(A::sqrt64(f64::from_bits(source.fork(4).bits(i))))]);
-    }
+        f64::from_bits(source.fork(3).bits(i) | nan)
+    });
+    map64(record, "num::sqrt64", 512, |i| A::sqrt64(double(4, i)));
     map(record, "num::div", |i| Some(num::canonical(num::div(x(i), y(i)))));
-    record.begin("num::div64", 0);
-    for i in 0..512 {
-        let [a, b] = [7, 8].map(|fork| f64::from_bits(source.fork(fork).bits(i)));
-        f64s(record, &[num::canonical64(num::div64(a, b))]);
-    }
+    map64(record, "num::div64", 512, |i| num::div64(double(7, i), double(8, i)));
     // The host's schedules.
-    record.begin("num::exp64", 0);
-    for i in 0..512 {
-        f64s(record, &[num::canonical64(num::exp64(7.0 * f64::from(x(i))))]);
-    }
-    record.begin("num::ln64", 0);
-    for i in 0..512 {
-        f64s(record, &[num::canonical64(num::ln64(f64::from_bits(source.fork(6).bits(i))))]);
-    }
+    map64(record, "num::exp64", 512, |i| num::exp64(7.0 * f64::from(x(i))));
+    map64(record, "num::ln64", 512, |i| num::ln64(double(6, i)));
 }

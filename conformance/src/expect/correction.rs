@@ -4,6 +4,7 @@ use super::tokens::{UNIT, difference};
 use super::{Sum, Want, push_all};
 use crate::cases::Data;
 use crate::ops::correction::{MAXIMA, MISMATCH, WEIGHTS, Weights};
+use crate::ops::same;
 use crate::oracle::mismatch::{self as apart, k3};
 use crate::oracle::weights as oracle;
 use lockstep_core::correction::K1Band;
@@ -106,11 +107,7 @@ impl Weights {
 
     pub(crate) fn expect(&self, data: &Data) -> Vec<Want> {
         let (bound, high, low) = (f64::from(self.bound), f64::from(self.high), self.low.map(f64::from));
-        let rule = match self.rule {
-            Rule::Truncate => oracle::Rule::Truncate,
-            Rule::Mask => oracle::Rule::Mask,
-            Rule::Plain => oracle::Rule::Plain,
-        };
+        let rule = same!(self.rule, Rule => oracle::Rule, Truncate Mask Plain);
         let [mut values, mut mask, mut row_kept] = ["weights", "kept_mask", "row_kept"].map(Want::new);
         let (mut wants, mut maxima) = (WEIGHTS.map(Want::new), MAXIMA.map(Want::new));
         for row in 0..data.rows() {
@@ -148,12 +145,10 @@ impl Weights {
                 let weight = oracle::weight(rho, rule, low, high);
                 let jumps = doubt && self.rule == Rule::Mask;
                 let error = if jumps { f64::INFINITY } else { weight * (1.0 + spread) };
-                let error_of_excess = if jumps {
-                    f64::INFINITY
-                } else if weight == rho {
-                    raw_error
-                } else {
-                    (weight - 1.0).abs()
+                let error_of_excess = match weight == rho {
+                    _ if jumps => f64::INFINITY,
+                    true => raw_error,
+                    false => (weight - 1.0).abs(),
                 };
                 let (token_keeps, token_doubt) = self.passes(true, &[pair]);
                 let keeps = of_row && token_keeps;
@@ -161,8 +156,7 @@ impl Weights {
                 certain |= keeps && !kept_doubt;
                 values.push(if keeps { weight } else { 0.0 }, if kept_doubt { f64::INFINITY } else { error });
                 mask.push(f64::from(u8::from(keeps)), if kept_doubt { f64::INFINITY } else { 0.0 });
-                let e = weight - 1.0;
-                let e = if weight == rho { raw } else { e };
+                let e = if weight == rho { raw } else { weight - 1.0 };
                 sums[0].add(e, error_of_excess);
                 sums[1].add(e * e, squared(e, error_of_excess));
                 sums[2].add(weight, error);
@@ -182,9 +176,7 @@ impl Weights {
             push_all(&mut wants, sums);
             let doubt = if sums[6].1 < 0.0 && !certain { f64::INFINITY } else { 0.0 };
             row_kept.push(f64::from(u8::from(sums[6].0 > 0.0)), doubt);
-            for (want, (value, magnitude)) in maxima.iter_mut().zip(largest) {
-                want.push(value, magnitude);
-            }
+            push_all(&mut maxima, largest);
         }
         [values, mask, row_kept].into_iter().chain(wants).chain(maxima).collect()
     }

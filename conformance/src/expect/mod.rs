@@ -9,6 +9,7 @@
 //! on a jump: it may be off by as many.
 
 pub(crate) mod correction;
+pub(crate) mod gate;
 mod logits;
 pub(crate) mod tokens;
 

@@ -3,6 +3,7 @@
 
 use super::Sum;
 use crate::cases::params::BAND;
+use crate::ops::same;
 use crate::oracle::kl as oracle_kl;
 use crate::oracle::token;
 use lockstep_core::kl::{Kl, KlFormula};
@@ -26,12 +27,7 @@ pub(crate) fn guard(guard: Guard) -> token::Guard {
 /// The oracle's KL estimator.
 pub(crate) fn estimator(kl: Kl) -> oracle_kl::Kl {
     oracle_kl::Kl {
-        estimator: match kl.estimator {
-            KlFormula::K1 => oracle_kl::KlFormula::K1,
-            KlFormula::Abs => oracle_kl::KlFormula::Abs,
-            KlFormula::K2 => oracle_kl::KlFormula::K2,
-            KlFormula::K3 => oracle_kl::KlFormula::K3,
-        },
+        estimator: same!(kl.estimator, KlFormula => oracle_kl::KlFormula, K1 Abs K2 K3),
         clamp_in: kl.clamp_in.into(),
         clamp_out: kl.clamp_out.into(),
         straight_through: kl.straight_through,

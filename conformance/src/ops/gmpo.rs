@@ -79,12 +79,7 @@ impl OpTest for Gmpo {
 
     fn expect(&self, data: &Data) -> Vec<Want> {
         let guard = expected::guard(self.guard);
-        let mean = match self.mean {
-            Mean::Geometric => oracle::Mean::Geometric,
-            Mean::ClippedSum => oracle::Mean::ClippedSum,
-            Mean::Product => oracle::Mean::Product,
-            Mean::Harmonic => oracle::Mean::Harmonic,
-        };
+        let mean = same!(self.mean, Mean => oracle::Mean, Geometric ClippedSum Product Harmonic);
         let of_sum = self.mean == Mean::ClippedSum;
         let clip = oracle::Gmpo { mean, low: self.clip[0].into(), high: self.clip[1].into() };
         let [mut coef, mut row_loss, mut row_tokens] = ["coef", "row_loss", "row_tokens"].map(Want::new);

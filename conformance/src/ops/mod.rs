@@ -142,6 +142,14 @@ macro_rules! names {
 }
 use names;
 
+/// The oracle's variant of the same name.
+macro_rules! same {
+    ($value:expr, $from:ty => $to:ty, $($variant:ident)*) => {
+        match $value { $(<$from>::$variant => <$to>::$variant,)* }
+    };
+}
+pub(crate) use same;
+
 use crate::backend::Backend;
 use crate::cases::hash::Source;
 use crate::cases::random::Draw;
@@ -153,7 +161,7 @@ use std::fmt::Debug;
 
 /// What most files of an op use.
 mod prelude {
-    pub(super) use super::{Fault, OpTest, checked, names};
+    pub(super) use super::{Fault, OpTest, checked, names, same};
     pub(super) use crate::backend::Backend;
     pub(super) use crate::cases::hash::Source;
     pub(super) use crate::cases::masks::{Mask, garbage};

@@ -218,14 +218,7 @@ fn case(params: Ratios, shape: &Shape, mask: Mask, range: Range, source: Source)
 }
 
 fn expect_scan(data: &Data, kind: ScanKind, cap: bool) -> Want {
-    let oracle = match kind {
-        ScanKind::Prefix => scan::Kind::Prefix,
-        ScanKind::PrefixBefore => scan::Kind::PrefixBefore,
-        ScanKind::MinBefore => scan::Kind::MinBefore,
-        ScanKind::Min => scan::Kind::Min,
-        ScanKind::Sum => scan::Kind::Sum,
-        ScanKind::Mean => scan::Kind::Mean,
-    };
+    let oracle = same!(kind, ScanKind => scan::Kind, Prefix PrefixBefore MinBefore Min Sum Mean);
     let mut want = Want::new("log_ratio");
     for r in 0..data.rows() {
         let of = |i: &usize| difference(data.element[slot::LOGP][*i], data.element[slot::LOGP_OLD][*i]).0;

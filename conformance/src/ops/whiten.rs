@@ -40,12 +40,7 @@ impl OpTest for Whiten {
         let [count, mean, squares, low, high, _] = self.moments;
         let varied = count >= 2.0 && low < high;
         let variance = if varied { squares / (count - f64::from(self.ddof)) } else { 0.0 };
-        let kind = match self.divisor {
-            Divisor::Inside => oracle::Divisor::Inside,
-            Divisor::Floor => oracle::Divisor::Floor,
-            Divisor::Outside => oracle::Divisor::Outside,
-            Divisor::One => oracle::Divisor::One,
-        };
+        let kind = same!(self.divisor, Divisor => oracle::Divisor, Inside Floor Outside One);
         let divisor = oracle::divisor(kind, variance, self.eps);
         let mean = if self.centre { mean } else { 0.0 };
         vec![Want::live("whitened", data, |_, i| {

@@ -10,15 +10,9 @@ pub enum Mode {
     /// (1/N₊) Σ_i Σ_t l.
     SeqMeanTokenSum,
     /// (1/N₊) Σ_i Σ_t l / (L_i + 1e-8), or / max(L_i, 1).
-    SeqMeanTokenMean {
-        /// max(L_i, 1) instead of L_i + 1e-8.
-        at_least_one: bool,
-    },
+    SeqMeanTokenMean { at_least_one: bool },
     /// (1/(N₊ C)) Σ l.
-    SeqMeanTokenSumNorm {
-        /// C.
-        horizon: f64,
-    },
+    SeqMeanTokenSumNorm { horizon: f64 },
 }
 
 /// M and N₊ of the whole batch.

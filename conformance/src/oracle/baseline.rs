@@ -6,26 +6,22 @@ use super::aggregate::exact_sum;
 /// The baseline that rewards are compared with.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Baseline {
-    /// Mean.
     Mean,
     /// Mean of the others.
     LeaveOneOut,
     /// Σ w R / (Σ w + eps).
     Weighted {
-        /// eps.
         eps: f64,
     },
     /// Lower median.
     Median,
     /// Second-largest reward.
     Second,
-    /// Given.
     Given,
-    /// V0.5-style fusion of mean and prior.
+    /// V0.5-style fusion of mean and prior, with the variance of the prior's error (0 stands for
+    /// (mean − prior)², at least s²/n) or a Laplace-smoothed binary variance.
     Shrunk {
-        /// Variance of the prior's error; 0 stands for (mean − prior)², at least s²/n.
         tau2: f64,
-        /// Laplace-smoothed binary variance.
         laplace: bool,
     },
 }
@@ -35,47 +31,35 @@ pub enum Baseline {
 pub enum Scale {
     /// 1.
     None {
-        /// ddof of the reported deviation.
         ddof: f64,
     },
     /// std + eps.
     Std {
-        /// ddof.
         ddof: f64,
-        /// eps.
         eps: f64,
     },
     /// std of the others + eps, if that std is not 0.
     LeaveOneOutStd {
-        /// ddof.
         ddof: f64,
-        /// eps.
         eps: f64,
     },
     /// Root mean square of R − b, + eps.
     RootMeanSquare {
-        /// ddof.
         ddof: f64,
-        /// eps.
         eps: f64,
     },
     /// Median of |R − b|, + floor.
     Mad {
-        /// floor.
         floor: f64,
     },
-    /// The mean.
     Mean,
     /// A batch-wide deviation + eps.
     Batch {
-        /// The deviation.
         std: f64,
-        /// eps.
         eps: f64,
     },
     /// A batch-wide factor.
     Fraction {
-        /// The factor.
         of: f64,
     },
 }
@@ -83,9 +67,7 @@ pub enum Scale {
 /// One member.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Member {
-    /// Reward.
     pub reward: f64,
-    /// Weight.
     pub weight: f64,
 }
 
@@ -94,7 +76,6 @@ pub struct Member {
 pub struct Group {
     /// Advantage per member; 0 for those excluded.
     pub advantage: Vec<f64>,
-    /// Baseline.
     pub baseline: f64,
     /// The scale without its eps.
     pub spread: f64,
@@ -149,6 +130,7 @@ pub fn group(
 
     let total_weight: f64 = exact_sum(kept.iter().map(|m| m.weight));
     let constant = n > 0 && rewards.iter().all(|r| *r == rewards[0]);
+    let best = (0..n).fold(0, |best, i| if rewards[i] > rewards[best] { i } else { best });
     let mut second = None;
     out.baseline = match baseline {
         _ if raw => 0.0,
@@ -163,7 +145,6 @@ pub fn group(
         }
         Baseline::Median => lower_median(&rewards),
         Baseline::Second => {
-            let best = (0..n).fold(0, |best, i| if rewards[i] > rewards[best] { i } else { best });
             second = Some(best);
             let others = (0..n).filter(|i| *i != best).map(|i| rewards[i]);
             if n == 1 { rewards[0] } else { others.fold(f64::NEG_INFINITY, f64::max) }
@@ -175,10 +156,7 @@ pub fn group(
                 let median = lower_median(&rewards);
                 rewards.iter().position(|r| *r == median).map(|k| indices[k])
             }
-            Baseline::Second => {
-                let best = (0..n).fold(0, |best, i| if rewards[i] > rewards[best] { i } else { best });
-                Some(indices[best])
-            }
+            Baseline::Second => Some(indices[best]),
             _ => None,
         };
     }

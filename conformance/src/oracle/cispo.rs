@@ -3,9 +3,7 @@
 /// Absolute bounds of the weight.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Cispo {
-    /// Lower bound.
     pub low: f64,
-    /// Upper bound.
     pub high: f64,
 }
 

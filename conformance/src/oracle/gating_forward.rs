@@ -22,7 +22,6 @@ pub struct Rule {
     pub over_chosen: bool,
     /// Scaling factor of the gates.
     pub scale: f64,
-    /// K.
     pub top_k: usize,
     /// Number of groups.
     pub groups: usize,

@@ -5,7 +5,6 @@
 pub struct Token {
     /// logp − logp_old, guarded.
     pub d: f64,
-    /// A.
     pub a: f64,
     /// Rollout-correction weight; 1 if there is none.
     pub w: f64,
@@ -27,7 +26,6 @@ pub enum Mean {
 /// Bounds of the log-ratio, both as distances from 0.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Gmpo {
-    /// Which mean.
     pub mean: Mean,
     /// Downwards.
     pub low: f64,

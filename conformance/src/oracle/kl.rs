@@ -16,7 +16,6 @@ pub enum KlFormula {
 /// An estimator with its clamps and its optional straight-through gradient.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Kl {
-    /// The estimator.
     pub estimator: KlFormula,
     /// Bound on |u|; infinite disables it.
     pub clamp_in: f64,
@@ -29,15 +28,12 @@ pub struct Kl {
 /// exp(u) − u − 1. `exp_m1(u) − u` cancels for small u, where the series is used.
 pub fn k3(u: f64) -> f64 {
     if u.abs() < 1e-2 {
-        let terms = [2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0];
         let mut term = u;
-        return terms
-            .into_iter()
-            .map(|n| {
-                term *= u / n;
-                term
-            })
-            .sum();
+        let next = |n: i32| {
+            term *= u / f64::from(n);
+            term
+        };
+        return (2..=8).map(next).sum();
     }
     u.exp_m1() - u
 }

@@ -7,7 +7,6 @@ pub struct MiniRl {
     pub low: f64,
     /// eps_hi.
     pub high: f64,
-    /// C.
     pub c: f64,
 }
 

@@ -5,15 +5,11 @@ use super::aggregate::exact_sum;
 /// Moments of a set of values.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Moments {
-    /// Number of values.
     pub count: f64,
-    /// Mean.
     pub mean: f64,
     /// Σ (x − mean)².
     pub squares: f64,
-    /// Smallest.
     pub low: f64,
-    /// Largest.
     pub high: f64,
     /// Number of nonzero values.
     pub nonzero: f64,

@@ -5,7 +5,6 @@
 pub struct Token {
     /// Whether it takes part.
     pub live: bool,
-    /// G.
     pub returns: f64,
     /// W.
     pub weight: f64,
@@ -21,13 +20,10 @@ pub fn group(sequences: &[Vec<Token>], eps: f64, lone_tail_is_raw: bool) -> Vec<
         }
         let live = || here.iter().filter(|token| token.live);
         let total: f64 = live().map(|token| token.weight).sum::<f64>() + eps;
-        let (b, magnitude) = live().fold((0.0, 0.0), |(b, magnitude), token| {
-            (
-                b + token.returns * token.weight / total,
-                magnitude + (token.returns * token.weight / total).abs(),
-            )
-        });
-        (b, magnitude)
+        live().fold((0.0, 0.0), |(b, magnitude), token| {
+            let term = token.returns * token.weight / total;
+            (b + term, magnitude + term.abs())
+        })
     };
     let count = |tokens: &Vec<Token>| tokens.iter().filter(|token| token.live).count();
     let alone = |s: usize, t: usize| {

@@ -15,19 +15,13 @@ use super::trust_region::TrustRegion;
 /// A gate.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Gate {
-    /// PPO clip.
     Ppo(PpoClip),
-    /// SAPO.
     Sapo(Sapo),
-    /// CISPO.
     Cispo(Cispo),
     /// GPG.
     Reinforce,
-    /// DPPO.
     Dppo(Dppo),
-    /// MiniRL.
     MiniRl(MiniRl),
-    /// ReMix.
     Remix(Remix),
     /// DPPO with a second array.
     TrustRegion(TrustRegion),
@@ -38,13 +32,9 @@ pub enum Gate {
 pub struct Sample {
     /// Guarded ratio.
     pub r: f64,
-    /// A.
     pub a: f64,
-    /// Current policy.
     pub logp: f64,
-    /// Proximal policy.
     pub logp_old: f64,
-    /// Second policy.
     pub logp_second: f64,
 }
 
@@ -142,7 +132,6 @@ pub struct PolicyLoss {
     pub guard: Guard,
     /// For sequence-level ratios, the upper bound of the mean log-ratio.
     pub log_max: Option<f64>,
-    /// Gate.
     pub gate: Gate,
     /// KL term and β.
     pub kl: Option<(Kl, f64)>,
@@ -151,15 +140,10 @@ pub struct PolicyLoss {
 /// The inputs of one token.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Token {
-    /// Current policy.
     pub logp: f64,
-    /// Proximal policy.
     pub logp_old: f64,
-    /// Reference.
     pub logp_ref: f64,
-    /// Second policy.
     pub logp_second: f64,
-    /// A.
     pub advantage: f64,
     /// Rollout-correction weight w.
     pub weight: f64,
@@ -178,7 +162,6 @@ pub struct Computed {
     pub policy: f64,
     /// KL estimate; 0 without a KL term.
     pub kl: f64,
-    /// l.
     pub loss: f64,
     /// w·dgate/dlogp.
     pub policy_gradient: f64,

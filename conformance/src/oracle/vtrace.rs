@@ -3,9 +3,7 @@
 /// Constants of V-trace.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Constants {
-    /// Discount.
     pub gamma: f64,
-    /// λ.
     pub lambda: f64,
     /// ρ̄.
     pub rho_bar: f64,

@@ -9,7 +9,6 @@ pub enum Rule {
     Truncate,
     /// 0 outside the band.
     Mask,
-    /// ρ.
     Plain,
 }
 

@@ -1,6 +1,7 @@
 //! Rollout correction, docs/maths/correction.md.
 
 use super::Batch;
+use crate::ops::same;
 use crate::oracle::{normalize::normalize, weights};
 use lockstep::recipe::{CorrectionChoice, K1Band, RejectChoice, WeightLevel, WeightRule};
 
@@ -12,11 +13,7 @@ pub(super) struct Correction {
 
 pub(super) fn correct(choice: &CorrectionChoice, batch: &Batch, old: &[f64], rollout: &[f64]) -> Correction {
     let bound = choice.bound.map_or(f64::INFINITY, f64::from);
-    let rule = match choice.rule {
-        WeightRule::Truncate => weights::Rule::Truncate,
-        WeightRule::Mask => weights::Rule::Mask,
-        WeightRule::Plain => weights::Rule::Plain,
-    };
+    let rule = same!(choice.rule, WeightRule => weights::Rule, Truncate Mask Plain);
     let passes = |reject: &RejectChoice, d: &[f64]| {
         let (name, on_rho) = (reject.statistic.name(), reject.band == K1Band::Rho);
         let [low, high] = weights::band(name, reject.low.map(f64::from), reject.high.into(), on_rho);

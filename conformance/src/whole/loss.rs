@@ -3,20 +3,16 @@
 //! docs/maths/advantages.md.
 
 use super::{Batch, Credit, kl, wide};
+use crate::expect::gate::{cispo, dppo, mini_rl, ppo, remix, sapo, trust_region};
+use crate::ops::same;
 use crate::oracle::aggregate::{Denominators, Mode};
-use crate::oracle::cispo::Cispo;
 use crate::oracle::covariance::covariance;
-use crate::oracle::dppo::Dppo;
 use crate::oracle::gmpo::{self, Gmpo};
 use crate::oracle::kl::{Kl, KlFormula};
 use crate::oracle::log_ratio_scan::{Kind, row};
-use crate::oracle::mini_rl::MiniRl;
 use crate::oracle::policy_loss::{Gate, PolicyLoss, Token};
 use crate::oracle::ppo_clip::{Clips, PpoClip};
-use crate::oracle::remix::Remix;
-use crate::oracle::sapo::Sapo;
 use crate::oracle::token::Guard;
-use crate::oracle::trust_region::{Divergence, TrustRegion};
 use crate::oracle::{key, kl_importance, sequence_weight, top, value_loss};
 use lockstep::Rollouts;
 use lockstep::recipe::{
@@ -75,12 +71,6 @@ fn guard(recipe: &Recipe) -> Guard {
 
 /// The gate on tokens of a choice.
 pub fn gate(choice: &GateChoice) -> Gate {
-    let ppo = |low: f32, high: f32, dual: f32| {
-        Gate::Ppo(PpoClip { low: low.into(), high: high.into(), dual: dual.into() })
-    };
-    let dppo = |low: f32, high: f32, c: f32, kl| {
-        Gate::Dppo(Dppo { low: low.into(), high: high.into(), c: c.into(), kl })
-    };
     match *choice {
         GateChoice::PpoClip { clip_ratio_low, clip_ratio_high, clip_ratio_c } => {
             ppo(clip_ratio_low, clip_ratio_high, clip_ratio_c.unwrap_or(f32::INFINITY))
@@ -91,41 +81,25 @@ pub fn gate(choice: &GateChoice) -> Gate {
         GateChoice::ClipCov { clip_ratio_low, clip_ratio_high, .. } => {
             ppo(clip_ratio_low, clip_ratio_high, f32::INFINITY)
         }
-        GateChoice::KlCov { clip_ratio_low, clip_ratio_high, .. } => ppo(
-            clip_ratio_low.unwrap_or(f32::INFINITY),
-            clip_ratio_high.unwrap_or(f32::INFINITY),
-            f32::INFINITY,
-        ),
-        GateChoice::Sapo { tau_pos, tau_neg } => {
-            Gate::Sapo(Sapo { tau_pos: tau_pos.into(), tau_neg: tau_neg.into() })
+        GateChoice::KlCov { clip_ratio_low, clip_ratio_high, .. } => {
+            let [low, high] = [clip_ratio_low, clip_ratio_high].map(|bound| bound.unwrap_or(f32::INFINITY));
+            ppo(low, high, f32::INFINITY)
         }
-        GateChoice::Cispo { low, high } => Gate::Cispo(Cispo { low: low.into(), high: high.into() }),
+        GateChoice::Sapo { tau_pos, tau_neg } => sapo(tau_pos, tau_neg),
+        GateChoice::Cispo { low, high } => cispo(low, high),
         GateChoice::DppoTv { clip_ratio_low, clip_ratio_high, clip_ratio_c } => {
             dppo(clip_ratio_low, clip_ratio_high, clip_ratio_c, false)
         }
         GateChoice::DppoKl { clip_ratio_low, clip_ratio_high, clip_ratio_c } => {
             dppo(clip_ratio_low, clip_ratio_high, clip_ratio_c, true)
         }
-        GateChoice::Minirl { clip_ratio_low, clip_ratio_high, clip_ratio_c } => Gate::MiniRl(MiniRl {
-            low: clip_ratio_low.into(),
-            high: clip_ratio_high.into(),
-            c: clip_ratio_c.into(),
-        }),
+        GateChoice::Minirl { clip_ratio_low, clip_ratio_high, clip_ratio_c } => {
+            mini_rl(clip_ratio_low, clip_ratio_high, clip_ratio_c)
+        }
         GateChoice::TrustRegion { divergence, clip_ratio_low, clip_ratio_high, clip_ratio_c } => {
-            Gate::TrustRegion(TrustRegion {
-                divergence: match divergence {
-                    lockstep_core::gate::Divergence::TotalVariation => Divergence::TotalVariation,
-                    lockstep_core::gate::Divergence::BinaryKl => Divergence::BinaryKl,
-                    lockstep_core::gate::Divergence::Given => Divergence::Given,
-                },
-                low: clip_ratio_low.into(),
-                high: clip_ratio_high.into(),
-                c: clip_ratio_c.into(),
-            })
+            trust_region(divergence, clip_ratio_low, clip_ratio_high, clip_ratio_c)
         }
-        GateChoice::Remix { clip_ratio_low, clip_ratio_high } => {
-            Gate::Remix(Remix { low: clip_ratio_low.into(), high: clip_ratio_high.into() })
-        }
+        GateChoice::Remix { clip_ratio_low, clip_ratio_high } => remix(clip_ratio_low, clip_ratio_high),
         // GMPO is not a gate on tokens; DRO adds a square to REINFORCE.
         GateChoice::Reinforce {}
         | GateChoice::Dro { .. }
@@ -444,12 +418,7 @@ fn gmpo(
     out: &mut Loss,
 ) {
     use lockstep_core::policy_loss::gmpo::Mean;
-    let mean = match mean {
-        Mean::Geometric => gmpo::Mean::Geometric,
-        Mean::ClippedSum => gmpo::Mean::ClippedSum,
-        Mean::Product => gmpo::Mean::Product,
-        Mean::Harmonic => gmpo::Mean::Harmonic,
-    };
+    let mean = same!(mean, Mean => gmpo::Mean, Geometric ClippedSum Product Harmonic);
     let (guard, whole) = (guard(inputs.recipe), inputs.counts[2]);
     let oracle = match bounds {
         GmpoBounds::Log => Gmpo { mean, low, high },

@@ -178,22 +178,12 @@ fn filtration(choice: Filtration, scores: &[Option<f64>]) -> Vec<f64> {
     let others = (there().count().max(2) - 1) as f64;
     let share = |i: usize, r: f64| match choice {
         Filtration::BestOfN {} => f64::from(u8::from(Some(i) == first)),
-        Filtration::BestRandom {} => {
-            if Some(i) == first {
-                1.0
-            } else {
-                1.0 / others
-            }
-        }
+        Filtration::BestRandom {} if Some(i) == first => 1.0,
+        Filtration::BestRandom {} => 1.0 / others,
         Filtration::BestWorst {} => f64::from(u8::from([first, last].contains(&Some(i)))),
         Filtration::MaxMin {} => f64::from(u8::from(r == most || r == least)),
-        Filtration::MaxRandom {} => {
-            if r == most {
-                0.4
-            } else {
-                0.1
-            }
-        }
+        Filtration::MaxRandom {} if r == most => 0.4,
+        Filtration::MaxRandom {} => 0.1,
         Filtration::Power { power } => r.abs().powi(power as i32),
     };
     let mut out = vec![0.0; scores.len()];
@@ -250,13 +240,8 @@ pub(super) fn kept(choice: FilterChoice, batch: &Batch, metric: &[Option<f64>]) 
     for members in &batch.groups {
         let x: Vec<f64> = metric[members.clone()].iter().flatten().copied().collect();
         let whole = match choice {
-            FilterChoice::Varied {} => {
-                if x.is_empty() {
-                    members.len() <= 1
-                } else {
-                    x.len() == 1 || !filter::is_constant(&x)
-                }
-            }
+            FilterChoice::Varied {} if x.is_empty() => members.len() <= 1,
+            FilterChoice::Varied {} => x.len() == 1 || !filter::is_constant(&x),
             FilterChoice::Spread { eta } => !x.is_empty() && filter::std(&x) > eta,
             FilterChoice::SolveRate { threshold, limit } => {
                 !x.is_empty() && filter::fraction(&x, |x| x > threshold) < limit

@@ -3,18 +3,12 @@
 use super::{AnyGate, MAXIMA, POLICY_SUMS, Policy};
 use crate::cases::{Data, slot};
 use crate::expect::tokens::{Ratios, UNIT, difference, doubtful, doubtful_ratio, estimator, guard, kl_token};
-use crate::expect::{Sum, Want, push_all};
+use crate::expect::{Sum, Want, gate, push_all};
 use crate::oracle::aggregate::{Denominators, Mode};
-use crate::oracle::cispo::Cispo;
 use crate::oracle::dppo::Dppo;
-use crate::oracle::mini_rl::MiniRl;
 use crate::oracle::policy_loss::{Gate, PolicyLoss, Token};
-use crate::oracle::ppo_clip::PpoClip;
-use crate::oracle::remix::Remix;
-use crate::oracle::sapo::Sapo;
-use crate::oracle::trust_region::{Divergence, TrustRegion};
+use crate::oracle::trust_region::Divergence;
 use lockstep_core::aggregate::{PerRow, Weight};
-use lockstep_core::gate as core;
 use lockstep_core::ratio::RatioGranularity;
 
 /// The oracle's policy loss.
@@ -26,46 +20,17 @@ pub(crate) fn oracle(policy: &Policy) -> PolicyLoss {
         },
         guard: guard(policy.guard),
         gate: match policy.gate {
-            AnyGate::Ppo(gate) => Gate::Ppo(PpoClip {
-                low: gate.clip_ratio_low.into(),
-                high: gate.clip_ratio_high.into(),
-                dual: gate.clip_ratio_c.into(),
-            }),
-            AnyGate::Sapo(gate) => {
-                Gate::Sapo(Sapo { tau_pos: gate.tau_pos.into(), tau_neg: gate.tau_neg.into() })
-            }
-            AnyGate::Cispo(gate) => Gate::Cispo(Cispo { low: gate.low.into(), high: gate.high.into() }),
+            AnyGate::Ppo(of) => gate::ppo(of.clip_ratio_low, of.clip_ratio_high, of.clip_ratio_c),
+            AnyGate::Sapo(of) => gate::sapo(of.tau_pos, of.tau_neg),
+            AnyGate::Cispo(of) => gate::cispo(of.low, of.high),
             AnyGate::Reinforce(_) => Gate::Reinforce,
-            AnyGate::DppoTv(gate) => Gate::Dppo(Dppo {
-                low: gate.clip_ratio_low.into(),
-                high: gate.clip_ratio_high.into(),
-                c: gate.clip_ratio_c.into(),
-                kl: false,
-            }),
-            AnyGate::MiniRl(gate) => Gate::MiniRl(MiniRl {
-                low: gate.clip_ratio_low.into(),
-                high: gate.clip_ratio_high.into(),
-                c: gate.clip_ratio_c.into(),
-            }),
-            AnyGate::Remix(gate) => {
-                Gate::Remix(Remix { low: gate.clip_ratio_low.into(), high: gate.clip_ratio_high.into() })
+            AnyGate::DppoTv(of) => gate::dppo(of.clip_ratio_low, of.clip_ratio_high, of.clip_ratio_c, false),
+            AnyGate::DppoKl(of) => gate::dppo(of.clip_ratio_low, of.clip_ratio_high, of.clip_ratio_c, true),
+            AnyGate::MiniRl(of) => gate::mini_rl(of.clip_ratio_low, of.clip_ratio_high, of.clip_ratio_c),
+            AnyGate::Remix(of) => gate::remix(of.clip_ratio_low, of.clip_ratio_high),
+            AnyGate::TrustRegion(of) => {
+                gate::trust_region(of.divergence, of.clip_ratio_low, of.clip_ratio_high, of.clip_ratio_c)
             }
-            AnyGate::TrustRegion(gate) => Gate::TrustRegion(TrustRegion {
-                divergence: match gate.divergence {
-                    core::Divergence::TotalVariation => Divergence::TotalVariation,
-                    core::Divergence::BinaryKl => Divergence::BinaryKl,
-                    core::Divergence::Given => Divergence::Given,
-                },
-                low: gate.clip_ratio_low.into(),
-                high: gate.clip_ratio_high.into(),
-                c: gate.clip_ratio_c.into(),
-            }),
-            AnyGate::DppoKl(gate) => Gate::Dppo(Dppo {
-                low: gate.clip_ratio_low.into(),
-                high: gate.clip_ratio_high.into(),
-                c: gate.clip_ratio_c.into(),
-                kl: true,
-            }),
         },
         kl: policy.kl.map(|(kl, coef)| (estimator(kl), coef.into())),
     }
@@ -108,9 +73,8 @@ fn sequence(data: &Data, row: usize) -> (f64, f64) {
 
 pub(super) fn expect(policy: &Policy, data: &Data) -> Vec<Want> {
     let oracle = oracle(policy);
-    let per_token = ["coef", "token_loss"];
-    let [mut coef, mut token_loss] = per_token.map(Want::new);
-    let [mut row_loss, mut row_tokens] = ["row_loss", "row_tokens"].map(Want::new);
+    let names = ["coef", "token_loss", "row_loss", "row_tokens"];
+    let [mut coef, mut token_loss, mut row_loss, mut row_tokens] = names.map(Want::new);
     let (mut sums, mut maxima) = (POLICY_SUMS.map(Want::new), MAXIMA.map(Want::new));
     for row in 0..data.rows() {
         let length = data.span(row).filter(|i| data.live(*i)).count();
@@ -290,12 +254,10 @@ fn doubtful_divergence(gate: &Dppo, t: &Token) -> bool {
             q * d + (1.0 - q) * (4.0 + ln(logp) + ln(logp_old))
         }
     };
-    let bound = if t.advantage > 0.0 {
-        gate.high
-    } else if gate.kl {
-        gate.low
-    } else {
-        -gate.low
+    let bound = match t.advantage > 0.0 {
+        true => gate.high,
+        false if gate.kl => gate.low,
+        false => -gate.low,
     };
     let moved = gate.divergence(logp, logp_old);
     logp != logp_old && (moved - bound).abs() < 16.0 * UNIT * size

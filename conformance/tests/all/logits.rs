@@ -2,12 +2,13 @@
 //! recipe.
 
 use crate::differences::slopes;
+use crate::refused::refused;
 use lockstep::core::logits::{LogitsGradient, LogitsStatistics};
 use lockstep::core::num::{Bf16, F16, Storage};
 use lockstep::ops::logits::{
     Logits, logits_gradient, logits_gradient_in_place, logits_statistics, otr_exact,
 };
-use lockstep::{Compiled, Credit, Device, Recipe, Rollouts};
+use lockstep::{Compiled, Credit, Device, Error, Recipe, Rollouts};
 use lockstep_conformance::cases::hash::Source;
 use lockstep_conformance::oracle::otr;
 use lockstep_conformance::oracle::statistics::softmax;
@@ -19,7 +20,7 @@ pub(crate) fn device() -> Device {
     Device::cpu()
 }
 
-/// A row with forbidden tokens; the label is 3.
+/// The label is 3.
 fn row(vocab: usize, seed: u64) -> Vec<f32> {
     row_with(3, vocab, seed)
 }
@@ -88,23 +89,23 @@ fn otr_is_the_gradient_of_its_loss_and_weighted_sft_at_kappa_1() {
 #[test]
 fn worked_1_4_entropy_of_known_rows() {
     let statistics = |z: &[f32]| logits_statistics(&device(), &one(z, &[0]), 1.0, true).unwrap();
+    let near = |got: &[f32], want: f64, by: f64| assert!((f64::from(got[0]) - want).abs() < by, "{got:?}");
     let uniform = statistics(&[7.0; 1000]);
-    assert!((f64::from(uniform.entropy[0]) - 1000f64.ln()).abs() < 1e-6);
-    assert!((f64::from(uniform.collision[0]) - 1e-3).abs() < 1e-9);
-    assert!((f64::from(uniform.lse[0]) - (7.0 + 1000f64.ln())).abs() < 1e-6);
+    near(&uniform.entropy, 1000f64.ln(), 1e-6);
+    near(&uniform.collision, 1e-3, 1e-9);
+    near(&uniform.lse, 7.0 + 1000f64.ln(), 1e-6);
     let certain = statistics(&[0.0, FORBIDDEN, FORBIDDEN]);
     let all = (certain.logp[0], certain.entropy[0], certain.collision[0], certain.score_norm[0]);
     assert_eq!(all, (0.0, 0.0, 1.0, 0.0), "one possible token");
     // Nearly certain: p = (1 − q, q). The ln of a sum rounded to binary32 would be 0, and 1 − 2p + Σp² only
     // rounding.
-    let nearly = statistics(&[0.0, -20.030_119]);
-    assert!((f64::from(nearly.logp[0]) + 2e-9).abs() < 1e-15, "{}", nearly.logp[0]);
-    let nearly = statistics(&[0.0, -9.210_340_5]);
+    near(&statistics(&[0.0, -20.030_119]).logp, -2e-9, 1e-15);
     let q = 1e-4 / 1.0001;
-    assert!((f64::from(nearly.score_norm[0]) - 2.0 * q * q).abs() < 1e-13, "{}", nearly.score_norm[0]);
+    near(&statistics(&[0.0, -9.210_340_5]).score_norm, 2.0 * q * q, 1e-13);
     // Two of three tokens: H = ln 2, score norm ½, whatever is forbidden.
     let two = statistics(&[1.0, 1.0, FORBIDDEN]);
-    assert!((f64::from(two.entropy[0]) - 2f64.ln()).abs() < 1e-7 && (two.score_norm[0] - 0.5).abs() < 1e-7);
+    near(&two.entropy, 2f64.ln(), 1e-7);
+    near(&two.score_norm, 0.5, 1e-7);
 }
 
 #[test]
@@ -120,9 +121,7 @@ fn top_token_is_the_first_of_the_largest() {
 
 #[test]
 fn masked_rows_are_not_looked_at() {
-    let mut z = row(40, 1);
-    z.extend([f32::NAN; 40]);
-    z.extend(row(40, 2));
+    let z = [row(40, 1), vec![f32::NAN; 40], row(40, 2)].concat();
     let rows = Logits { logits: &z, labels: &[3, 77, 3], loss_mask: Some(&[1, 0, 9]) };
     let all = logits_statistics(&device(), &rows, 1.0, true).unwrap();
     assert_eq!((all.logp[1], all.entropy[1], all.score_norm[1], all.top[1]), (0.0, 0.0, 0.0, 0));
@@ -138,45 +137,38 @@ fn masked_rows_are_not_looked_at() {
 
 #[test]
 fn what_is_refused() {
-    let run = |z: &[f32], labels: &[u32], t: f32| {
+    let run = |z: &[f32], labels: &[u32], t: f32, says: &str| {
         let rows = Logits { logits: z, labels, loss_mask: None };
-        logits_statistics(&device(), &rows, t, false).map(|_| ()).unwrap_err().to_string()
+        refused(logits_statistics(&device(), &rows, t, false), says);
     };
-    let mut z = row(20, 1);
-    z.extend(row(20, 2));
-    let with = |i: usize, x: f32| {
+    let z = [row(20, 1), row(20, 2)].concat();
+    let label = "expected a finite number, because it is the label's logit";
+    for (i, x, says) in [
+        (33, f32::NAN, "`logits`[33] is NaN: expected a finite number, or -inf for a forbidden token"),
+        (0, f32::INFINITY, "`logits`[0] is inf…"),
+        (23, FORBIDDEN, &format!("…`logits`[23] is -inf: {label}…")),
+    ] {
         let mut z = z.clone();
         z[i] = x;
-        z
-    };
-    let nan = run(&with(33, f32::NAN), &[3, 3], 1.0);
-    assert_eq!(nan, "`logits`[33] is NaN: expected a finite number, or -inf for a forbidden token");
-    assert!(run(&with(0, f32::INFINITY), &[3, 3], 1.0).starts_with("`logits`[0] is inf"));
-    assert!(
-        run(&with(23, FORBIDDEN), &[3, 3], 1.0)
-            .contains("`logits`[23] is -inf: expected a finite number, because it is the label's logit")
-    );
-    assert!(
-        run(&[FORBIDDEN; 20], &[3, 3], 1.0)
-            .starts_with("`logits`[0] is -inf: expected a row with at least one finite entry")
-    );
-    assert!(run(&z, &[3, 20], 1.0).starts_with("`labels`[1] is 20: expected a token below"));
-    assert!(run(&z[..39], &[3, 3], 1.0).starts_with("`logits` has 39 entries: expected 38"));
-    assert!(run(&z, &[], 1.0).starts_with("`labels` is empty"));
-    for t in [0.0, -1.0, f32::NAN, f32::INFINITY] {
-        assert!(run(&z, &[3, 3], t).starts_with("`temperature` is"));
+        run(&z, &[3, 3], 1.0, says);
     }
-    assert!(run(&[3e38, -3e38], &[1], 1.0).starts_with("`logp`[0] is not finite"));
+    let none = "`logits`[0] is -inf: expected a row with at least one finite entry…";
+    run(&[FORBIDDEN; 20], &[3, 3], 1.0, none);
+    run(&z, &[3, 20], 1.0, "`labels`[1] is 20: expected a token below…");
+    run(&z[..39], &[3, 3], 1.0, "`logits` has 39 entries: expected 38…");
+    run(&z, &[], 1.0, "`labels` is empty…");
+    [0.0, -1.0, f32::NAN, f32::INFINITY].into_iter().for_each(|t| run(&z, &[3, 3], t, "`temperature` is…"));
+    run(&[3e38, -3e38], &[1], 1.0, "`logp`[0] is not finite…");
     let rows = Logits { logits: &z, labels: &[3, 3], loss_mask: None };
     let plain = logits_statistics(&device(), &rows, 1.0, false).unwrap();
-    let gradient = |coef: &[f32], of_entropy: Option<&[f32]>| {
-        logits_gradient(&device(), &rows, &plain, coef, of_entropy).map(|_| ()).unwrap_err().to_string()
-    };
-    assert!(gradient(&[1.0, 1.0], Some(&[0.0, 0.0])).contains("compute them with moments"));
-    assert!(gradient(&[1.0, f32::NAN], None).starts_with("`coef`[1] is NaN"));
-    assert!(gradient(&[1.0], None).starts_with("`coef` has 1 entries: expected 2"));
-    let beta = otr_exact(&device(), &rows, 1.3, 1.5, None, false).unwrap_err().to_string();
-    assert!(beta.starts_with("`beta` is 1.5"));
+    for (coef, of_entropy, says) in [
+        (&[1.0, 1.0][..], Some(&[0.0, 0.0][..]), "…compute them with moments…"),
+        (&[1.0, f32::NAN], None, "`coef`[1] is NaN…"),
+        (&[1.0], None, "`coef` has 1 entries: expected 2…"),
+    ] {
+        refused(logits_gradient(&device(), &rows, &plain, coef, of_entropy), says);
+    }
+    refused(otr_exact(&device(), &rows, 1.3, 1.5, None, false), "`beta` is 1.5…");
 }
 
 #[test]
@@ -214,11 +206,8 @@ where
         let rows = Logits { logits: &z[..], labels: &labels, loss_mask: Some(&mask) };
         let in_binary32 = Logits { logits: &wide[..], labels: &labels, loss_mask: Some(&mask) };
         let out = logits_statistics(&device(), &rows, 0.9, true).unwrap();
-        assert_eq!(
-            out,
-            logits_statistics::<f32>(&device(), &in_binary32, 0.9, true).unwrap(),
-            "{n} × {vocab}"
-        );
+        let same = logits_statistics::<f32>(&device(), &in_binary32, 0.9, true).unwrap();
+        assert_eq!(out, same, "{n} × {vocab}");
         let got = logits_gradient(&device(), &rows, &out, &coef, Some(&coef)).unwrap();
         let want = logits_gradient::<f32>(&device(), &in_binary32, &out, &coef, Some(&coef)).unwrap();
         assert!(got.iter().filter(|x| x.widen() != 0.0).count() > n * vocab / 4, "{n} × {vocab}");
@@ -240,7 +229,7 @@ fn half_precision_is_binary32_rounded_once() {
 
 #[test]
 fn a_gradient_that_half_precision_cannot_hold_is_an_error() {
-    fn refused<S: Storage>(coef: f32) -> Option<String>
+    fn run<S: Storage>(coef: f32) -> Result<(), Error>
     where
         for<'a> LogitsStatistics<'a, S>: Compiled,
         for<'a> LogitsGradient<'a, S>: Compiled,
@@ -249,19 +238,15 @@ fn a_gradient_that_half_precision_cannot_hold_is_an_error() {
         let rows = Logits { logits: &z[..], labels: &labels, loss_mask: None };
         let out = logits_statistics(&device(), &rows, 1.0, false).unwrap();
         let coef = [0.5, 0.5, coef];
-        let apart = logits_gradient(&device(), &rows, &out, &coef, None).map(|_| ());
+        let apart = logits_gradient(&device(), &rows, &out, &coef, None).map(drop);
         let in_place = logits_gradient_in_place(&device(), &mut z, &labels, None, &out, &coef, None);
-        assert_eq!(
-            apart.as_ref().map_err(ToString::to_string),
-            in_place.as_ref().map_err(ToString::to_string)
-        );
-        apart.err().map(|error| error.to_string())
+        assert_eq!(apart.as_ref().err().map(Error::to_string), in_place.err().map(|e| e.to_string()));
+        apart
     }
-    assert_eq!(refused::<F16>(6e4), None);
-    let large = refused::<F16>(1e5).unwrap();
-    assert!(large.starts_with("`gradient of the row of logits`[2] is not finite"), "{large}");
-    assert_eq!((refused::<Bf16>(1e5), refused::<f32>(3.4e38)), (None, None));
-    assert!(refused::<Bf16>(f32::INFINITY).unwrap().starts_with("`coef`[2] is inf"));
+    run::<F16>(6e4).unwrap();
+    refused(run::<F16>(1e5), "`gradient of the row of logits`[2] is not finite…");
+    assert!(run::<Bf16>(1e5).is_ok() && run::<f32>(3.4e38).is_ok());
+    refused(run::<Bf16>(f32::INFINITY), "`coef`[2] is inf…");
     let bits = [0x3f80, 0x4000];
     assert_eq!(Bf16::of_bits(&bits).iter().map(|x| x.widen()).collect::<Vec<_>>(), [1.0, 2.0]);
     let mut bits = [0x3c00, 0xc000];
@@ -287,24 +272,17 @@ fn entropy_term_is_composed_of_aggregation_and_gradient() {
     let (whole, out) = loss(&z);
     let term = whole.entropy.as_ref().unwrap();
     // seq-mean-token-mean: half for the first token, a sixth for each of the others.
-    let want =
-        f64::from(out.entropy[0]) / 2.0 + out.entropy[1..].iter().map(|h| f64::from(*h) / 6.0).sum::<f64>();
+    let want: f64 = out.entropy.iter().zip([2.0, 6.0, 6.0, 6.0]).map(|(h, n)| f64::from(*h) / n).sum();
     assert!((term.entropy - want).abs() < 1e-7 && (term.loss + 0.01 * want).abs() < 1e-9);
     let dz = logits_gradient(&device(), &rows, &out, &[0.0; 4], Some(&term.coef)).unwrap();
     // A step down the gradient raises the entropy by its squared norm.
     let squared: f64 = dz.iter().map(|g| f64::from(*g).powi(2)).sum();
-    let rate = 100.0;
-    let moved: Vec<f32> = z.iter().zip(&dz).map(|(z, g)| z - rate * g).collect();
+    let moved: Vec<f32> = z.iter().zip(&dz).map(|(z, g)| z - 100.0 * g).collect();
     let fell = whole.loss.unwrap() - loss(&moved).0.loss.unwrap();
-    assert!(
-        (fell / (f64::from(rate) * squared) - 1.0).abs() < 0.2,
-        "fell by {fell}, expected {}",
-        f64::from(rate) * squared
-    );
+    assert!((fell / (100.0 * squared) - 1.0).abs() < 0.2, "fell by {fell}, not {}", 100.0 * squared);
     // It is part of the loss and of nothing else.
     let without = Recipe::named("grpo").unwrap().loss(&device(), &rollouts, &credit).unwrap();
     assert!((whole.loss.unwrap() - without.loss.unwrap() - term.loss).abs() < 1e-12);
     assert!(without.entropy.is_none() && without.coef == whole.coef);
-    let error = recipe.loss(&device(), &rollouts, &credit).unwrap_err().to_string();
-    assert!(error.ends_with("missing columns: entropy (for entropy)"), "{error}");
+    refused(recipe.loss(&device(), &rollouts, &credit), "…missing columns: entropy (for entropy)");
 }

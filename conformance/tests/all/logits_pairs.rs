@@ -3,6 +3,7 @@
 
 use crate::differences::slopes;
 use crate::logits::{FORBIDDEN, device, row_with};
+use crate::refused::refused;
 use lockstep::core::logits::kl::Direction;
 use lockstep::ops::logits::{
     Logits, TwoRows, draw_tokens, logits_gradient, logits_kl, logits_statistics, otr_exact, otr_sampled,
@@ -87,41 +88,33 @@ fn divergence_of_nearly_equal_rows_keeps_its_digits() {
 fn forbidden_tokens_of_divergences() {
     let wide =
         TwoRows { logits: &[0.0, 1.0, FORBIDDEN], reference: &[0.0, 1.0, 5.0], vocab: 3, loss_mask: None };
+    let swapped = TwoRows { logits: wide.reference, reference: wide.logits, ..wide };
     let there = logits_kl(&device(), &wide, BOTH[0], 1.0, Some(&[1.0])).unwrap();
     assert!(there.value[0] > 0.0 && there.gradient[2].to_bits() == 0);
-    let refused = |rows: &TwoRows<'_>, direction, coef: Option<&[f32]>| {
-        logits_kl(&device(), rows, direction, 1.0, coef).unwrap_err().to_string()
-    };
-    let infinite = refused(&wide, BOTH[1], None);
-    assert!(
-        infinite.starts_with("`logits`[2] is -inf: expected a finite number, because the other side"),
-        "{infinite}"
-    );
-    let swapped = TwoRows { logits: wide.reference, reference: wide.logits, ..wide };
-    assert!(refused(&swapped, BOTH[0], None).starts_with("`reference`[2] is -inf"));
     assert!(logits_kl(&device(), &swapped, BOTH[1], 1.0, Some(&[1.0])).is_ok());
     // Masked rows are not read.
     let z = [0.0, 1.0, f32::NAN, f32::INFINITY];
     let rows = TwoRows { logits: &z, reference: &z, vocab: 2, loss_mask: Some(&[1, 0]) };
     let got = logits_kl(&device(), &rows, BOTH[0], 1.0, Some(&[1.0, f32::NAN])).unwrap();
     assert!(got.value == [0.0, 0.0] && got.gradient == [0.0; 4]);
-    let all = TwoRows { loss_mask: None, ..rows };
-    assert!(refused(&all, BOTH[0], None).starts_with("`logits`[2] is NaN"));
     let ok = TwoRows { logits: &[0.0; 4], reference: &[0.0; 4], vocab: 2, loss_mask: None };
-    assert!(refused(&ok, BOTH[0], Some(&[1.0, f32::INFINITY])).starts_with("`coef`[1] is inf"));
-    assert!(refused(&ok, BOTH[0], Some(&[1.0])).starts_with("`coef` has 1 entries: expected 2"));
-    assert!(
-        refused(&TwoRows { reference: &[0.0; 3], ..ok }, BOTH[0], None)
-            .starts_with("`reference` has 3 entries")
-    );
-    assert!(refused(&TwoRows { vocab: 0, ..ok }, BOTH[0], None).starts_with("`vocab` is 0"));
-    assert!(refused(&TwoRows { vocab: 3, ..ok }, BOTH[0], None).contains("`logits` has 4 entries"));
-    assert!(
-        refused(&TwoRows { logits: &[], reference: &[], ..ok }, BOTH[0], None)
-            .starts_with("`logits` is empty")
-    );
-    let none = TwoRows { logits: &[FORBIDDEN; 2], reference: &[0.0; 2], vocab: 2, loss_mask: None };
-    assert!(refused(&none, BOTH[0], None).contains("a row with at least one finite entry"));
+    let none = TwoRows { logits: &[FORBIDDEN; 2], reference: &[0.0; 2], ..ok };
+    let infinite = "`logits`[2] is -inf: expected a finite number, because the other side…";
+    let table: [(_, _, Option<&[f32]>, _); 10] = [
+        (wide, BOTH[1], None, infinite),
+        (swapped, BOTH[0], None, "`reference`[2] is -inf…"),
+        (TwoRows { loss_mask: None, ..rows }, BOTH[0], None, "`logits`[2] is NaN…"),
+        (ok, BOTH[0], Some(&[1.0, f32::INFINITY]), "`coef`[1] is inf…"),
+        (ok, BOTH[0], Some(&[1.0]), "`coef` has 1 entries: expected 2…"),
+        (TwoRows { reference: &[0.0; 3], ..ok }, BOTH[0], None, "`reference` has 3 entries…"),
+        (TwoRows { vocab: 0, ..ok }, BOTH[0], None, "`vocab` is 0…"),
+        (TwoRows { vocab: 3, ..ok }, BOTH[0], None, "…`logits` has 4 entries…"),
+        (TwoRows { logits: &[], reference: &[], ..ok }, BOTH[0], None, "`logits` is empty…"),
+        (none, BOTH[0], None, "…a row with at least one finite entry…"),
+    ];
+    for (rows, direction, coef, says) in table {
+        refused(logits_kl(&device(), &rows, direction, 1.0, coef), says);
+    }
 }
 
 #[test]
@@ -230,25 +223,24 @@ fn sampled_mode_at_kappa_one_and_beta_one_has_no_mean_gradient() {
 fn what_is_refused() {
     let z = [0.0f32, 1.0, FORBIDDEN, 0.5, 0.0, 1.0];
     let rows = Logits { logits: &z, labels: &[0, 0], loss_mask: None };
-    let sampled = |candidates: &[u32], beta: f32| {
-        otr_sampled(&device(), &rows, candidates, beta, None, true).map(|_| ()).unwrap_err().to_string()
-    };
-    assert!(sampled(&[0, 1, 0, 3], 0.0).starts_with("`candidates`[3] is 3: expected a token below"));
-    assert!(
-        sampled(&[0, 2, 0, 1], 0.0)
-            .starts_with("`candidates`[1] is 2: expected a token whose logit is not -inf")
-    );
-    assert!(sampled(&[0, 1, 0], 0.0).starts_with("`candidates` has 3 entries: expected 2"));
-    assert!(sampled(&[], 0.0).starts_with("`draws` is 0"));
-    assert!(sampled(&[0, 1], 1.5).starts_with("`beta` is 1.5"));
-    let draw = |rows: &Logits<'_>, t: f32, draws: usize| {
-        draw_tokens(&device(), rows, t, draws, 0).map(|_| ()).unwrap_err().to_string()
-    };
-    assert!(draw(&rows, 0.0, 4).starts_with("`temperature` is 0"));
-    assert!(draw(&rows, 1.0, 0).starts_with("`draws` is 0"));
-    assert!(draw(&rows, 1.0, 1025).starts_with("`draws` is 1025"));
+    for (candidates, beta, says) in [
+        (&[0u32, 1, 0, 3][..], 0.0, "`candidates`[3] is 3: expected a token below…"),
+        (&[0, 2, 0, 1], 0.0, "`candidates`[1] is 2: expected a token whose logit is not -inf…"),
+        (&[0, 1, 0], 0.0, "`candidates` has 3 entries: expected 2…"),
+        (&[], 0.0, "`draws` is 0…"),
+        (&[0, 1], 1.5, "`beta` is 1.5…"),
+    ] {
+        refused(otr_sampled(&device(), &rows, candidates, beta, None, true), says);
+    }
     let nan = Logits { logits: &[0.0, f32::NAN], labels: &[0], loss_mask: None };
-    assert!(draw(&nan, 1.0, 4).starts_with("`logits`[1] is NaN"));
+    for (rows, t, draws, says) in [
+        (rows, 0.0, 4, "`temperature` is 0…"),
+        (rows, 1.0, 0, "`draws` is 0…"),
+        (rows, 1.0, 1025, "`draws` is 1025…"),
+        (nan, 1.0, 4, "`logits`[1] is NaN…"),
+    ] {
+        refused(draw_tokens(&device(), &rows, t, draws, 0), says);
+    }
     // Masked rows are not read.
     let masked = Logits { logits: &[0.0, 1.0, f32::NAN, 0.0], labels: &[0, 9], loss_mask: Some(&[1, 0]) };
     assert_eq!(draw_tokens(&device(), &masked, 1.0, 2, 0).unwrap()[2..], [0, 0]);

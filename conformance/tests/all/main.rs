@@ -35,6 +35,7 @@ mod over_time;
 mod peers;
 mod properties;
 mod ratios;
+mod refused;
 mod routing;
 mod routing_blocks;
 mod routing_traces;

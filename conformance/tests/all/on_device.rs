@@ -8,7 +8,9 @@ use lockstep_conformance::cases::params::weights;
 use lockstep_conformance::cases::random::random;
 use lockstep_conformance::launch;
 use lockstep_conformance::ops::AnyOp;
+use lockstep_conformance::ops::gmpo::Gmpo;
 use lockstep_conformance::ops::policy_loss::{POLICY_SUMS, Policy};
+use lockstep_conformance::ops::value_loss::ValueLoss;
 use lockstep_conformance::output::{Output, Values, first_difference};
 use lockstep_core::Error;
 use lockstep_core::aggregate::totals::{COUNTS, NONEMPTY, SEQUENCES, TOKENS};
@@ -19,6 +21,10 @@ use lockstep_core::policy_loss::sum;
 use lockstep_core::ragged::{In, Out};
 use lockstep_cpu::plain::Plain;
 
+fn devices() -> impl Iterator<Item = Device> {
+    SimdLevel::available().into_iter().map(|level| Device::cpu_with(Some(level), Some(2)).unwrap())
+}
+
 /// Every loss with a weight.
 fn losses() -> impl Iterator<Item = &'static str> {
     OPS.iter().map(|op| op.name).filter(|name| name.starts_with("policy_loss_") || *name == "value_loss")
@@ -28,12 +34,8 @@ fn losses() -> impl Iterator<Item = &'static str> {
 fn with(case: &Case, weight: Weight, counted: Option<usize>) -> Case {
     let params = match case.params {
         AnyOp::Policy(policy) => AnyOp::Policy(Policy { weight, counted, ..policy }),
-        AnyOp::Gmpo(gmpo) => {
-            lockstep_conformance::ops::gmpo::Gmpo { denominator: weight.denominator, counted, ..gmpo }.into()
-        }
-        AnyOp::ValueLoss(value) => {
-            lockstep_conformance::ops::value_loss::ValueLoss { weight, counted, ..value }.into()
-        }
+        AnyOp::Gmpo(gmpo) => Gmpo { denominator: weight.denominator, counted, ..gmpo }.into(),
+        AnyOp::ValueLoss(value) => ValueLoss { weight, counted, ..value }.into(),
         other => panic!("{other:?} has no weight"),
     };
     Case { params, ..case.clone() }
@@ -42,8 +44,7 @@ fn with(case: &Case, weight: Weight, counted: Option<usize>) -> Case {
 #[test]
 fn numbers_from_memory_give_the_bits_of_numbers_by_value() {
     let (mut compared, mut ops) = (0, 0);
-    for level in SimdLevel::available() {
-        let device = Device::cpu_with(Some(level), Some(2)).unwrap();
+    for device in devices() {
         for op in losses() {
             ops += 1;
             let cases = (0..40).filter_map(|seed| random(op, seed)).filter(|c| c.data.elements() < 3000);
@@ -73,8 +74,8 @@ fn weights_are_filled_from_partial_counts() {
     };
     assert_eq!(fill(constant, None, None), constant);
     assert_eq!(WeightFrom::ABSENT.fill(&Plain, constant), constant);
-    let filled = fill(constant, Some(&[3, 0, 4]), Some(&[3, 9, 4]));
-    assert_eq!(filled, Weight { per_row: PerRow::Constant(9.0), denominator: 7.0, scale: 3.0 });
+    let filled = Weight { per_row: PerRow::Constant(9.0), denominator: 7.0, scale: 3.0 };
+    assert_eq!(fill(constant, Some(&[3, 0, 4]), Some(&[3, 9, 4])), filled);
     // A batch without tokens: the weight is 0, and the horizon does not divide by 0.
     let filled = fill(constant, Some(&[0, 0]), Some(&[0, 0]));
     assert_eq!((filled.per_row, filled.denominator, filled.of(1)), (PerRow::Constant(1.0), 0.0, 0.0));
@@ -129,24 +130,20 @@ struct Rows {
 impl Rows {
     fn of(outputs: &[Output]) -> Rows {
         let values = |name: &str| &outputs.iter().find(|output| output.name == name).unwrap().values;
-        let double = |name: &str| match values(name) {
-            Values::F64(values) => values.clone(),
-            other => panic!("{name}: {other:?}"),
-        };
-        let single = |name: &str| match values(name) {
-            Values::F32(values) => values.clone(),
-            other => panic!("{name}: {other:?}"),
-        };
-        let counts = |name: &str| match values(name) {
-            Values::U32(values) => values.clone(),
-            other => panic!("{name}: {other:?}"),
-        };
+        macro_rules! own {
+            ($kind:ident, $names:expr) => {
+                $names.iter().flat_map(|name| match values(name) {
+                    Values::$kind(values) => values.clone(),
+                    other => panic!("{name}: {other:?}"),
+                })
+            };
+        }
         Rows {
-            loss: double("row_loss"),
-            sums: POLICY_SUMS.iter().flat_map(|name| double(name)).collect(),
-            maxima: ["max_ratio", "max_neg_ratio"].iter().flat_map(|name| single(name)).collect(),
-            tokens: counts("row_tokens"),
-            alarm: counts("alarm"),
+            loss: own!(F64, ["row_loss"]).collect(),
+            sums: own!(F64, POLICY_SUMS).collect(),
+            maxima: own!(F32, ["max_ratio", "max_neg_ratio"]).collect(),
+            tokens: own!(U32, ["row_tokens"]).collect(),
+            alarm: own!(U32, ["alarm"]).collect(),
         }
     }
 
@@ -196,32 +193,29 @@ fn padded(op: &str, seed: u64, sequences: usize) -> Case {
 
 #[test]
 fn totals_have_the_bits_of_the_hosts_folds_whatever_is_padded() {
-    for level in SimdLevel::available() {
-        let device = Device::cpu_with(Some(level), Some(2)).unwrap();
+    for device in devices() {
         for op in losses().filter(|op| *op != "value_loss") {
             for seed in 0..12 {
                 let own = Rows::of(&launch::run(&device, &padded(op, seed, 0)).unwrap());
                 let sequences = own.tokens.len();
                 let totals = own.totals(&device);
                 // As in `ops::policy_loss`.
-                let bits = |values: Vec<f64>| values.into_iter().map(f64::to_bits).collect::<Vec<u64>>();
-                assert_eq!(
-                    totals.loss,
-                    bits(fold_rows(&device, &own.loss, sequences).unwrap())[0],
-                    "{op} {seed}"
-                );
-                assert_eq!(
-                    totals.sums,
-                    bits(fold_rows(&device, &own.sums, sequences).unwrap()),
-                    "{op} {seed}"
-                );
+                let fold = |rows: &[f64]| -> Vec<u64> {
+                    fold_rows(&device, rows, sequences).unwrap().into_iter().map(f64::to_bits).collect()
+                };
                 let largest = |row: &[f32]| row.iter().fold(f32::NEG_INFINITY, |a, b| a.max(*b)).to_bits();
-                let maxima: Vec<u32> = own.maxima.chunks(sequences).map(largest).collect();
-                assert_eq!(totals.maxima, maxima, "{op} {seed}");
-                assert_eq!(totals.counts[TOKENS], own.tokens.iter().map(|n| u64::from(*n)).sum::<u64>());
-                assert_eq!(totals.counts[NONEMPTY], own.tokens.iter().filter(|n| **n > 0).count() as u64);
-                assert_eq!(totals.counts[SEQUENCES], sequences as u64);
-                assert_eq!(Some(&totals.alarm), own.alarm.iter().max());
+                let mut counts = [0; COUNTS];
+                counts[TOKENS] = own.tokens.iter().map(|n| u64::from(*n)).sum();
+                counts[NONEMPTY] = own.tokens.iter().filter(|n| **n > 0).count() as u64;
+                counts[SEQUENCES] = sequences as u64;
+                let want = Scalars {
+                    loss: fold(&own.loss)[0],
+                    sums: fold(&own.sums),
+                    maxima: own.maxima.chunks(sequences).map(largest).collect(),
+                    counts,
+                    alarm: *own.alarm.iter().max().unwrap(),
+                };
+                assert_eq!(totals, want, "{op} {seed}");
                 for more in [1, 31, 130] {
                     let with = Rows::of(&launch::run(&device, &padded(op, seed, more)).unwrap());
                     assert!(with.loss[sequences..].iter().all(|x| x.to_bits() == 0), "{op}: +0 and not -0");
@@ -240,8 +234,7 @@ fn the_worst_alarm_is_found_by_its_bits() {
     // As numbers: −0, a negative number, infinity, NaN of both signs, quiet and signalling.
     let patterns =
         [0x8000_0000, 0xbf80_0000, 0x7f80_0000, 0x7f80_0001, 0xff80_0001, u32::MAX, 0x7fc0_0000, 5];
-    for level in SimdLevel::available() {
-        let device = Device::cpu_with(Some(level), Some(2)).unwrap();
+    for device in devices() {
         for rows in [1usize, 2, 31, 33, 129, 300] {
             for at in 0..rows.min(40) {
                 for pattern in patterns {
@@ -254,7 +247,7 @@ fn the_worst_alarm_is_found_by_its_bits() {
                         tokens: vec![0; rows],
                         alarm,
                     };
-                    assert_eq!(own.totals(&device).alarm, pattern, "{rows} rows on {level}");
+                    assert_eq!(own.totals(&device).alarm, pattern, "{rows} rows on {}", device.describe());
                 }
             }
         }

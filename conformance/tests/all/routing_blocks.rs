@@ -101,15 +101,8 @@ fn bits(device: &Device, router: Router, style: usize, with_bias: bool) -> Vec<V
     let numbers = |x: &[f32]| x.iter().map(|x| x.to_bits()).collect();
     let alarm = |x: &[u32]| x.iter().map(|x| *x.min(&(flag::LIMIT + 1))).collect();
     let chosen = chosen.iter().map(|e| u32::from(*e)).collect();
-    vec![
-        chosen,
-        numbers(&gates),
-        numbers(&group_scores),
-        replayed,
-        alarm(&forward),
-        numbers(&gradient),
-        alarm(&alarms),
-    ]
+    let [gates, group_scores, gradient] = [&gates, &group_scores, &gradient].map(|x| numbers(x));
+    vec![chosen, gates, group_scores, replayed, alarm(&forward), gradient, alarm(&alarms)]
 }
 
 fn agree(router: Router, with_bias: bool) {
@@ -120,10 +113,8 @@ fn agree(router: Router, with_bias: bool) {
             let got = bits(&Device::cpu_with(Some(level), Some(1)).unwrap(), router, style, with_bias);
             for (array, (got, want)) in got.iter().zip(&want).enumerate() {
                 let differs = (0..want.len()).find(|i| got[*i] != want[*i]);
-                assert_eq!(
-                    differs, None,
-                    "{level}, style {style}, array {array}, {router:?}, bias {with_bias}"
-                );
+                let case = format!("{level}, style {style}, array {array}, {router:?}, bias {with_bias}");
+                assert_eq!(differs, None, "{case}");
             }
         }
     }
@@ -154,12 +145,9 @@ fn blocks_of_grouped_routers_have_the_bits_of_rows() {
 fn a_gradient_beyond_the_caches_has_the_bits_of_its_parts() {
     const PART: usize = 1 << 16;
     let rows = 2 * PART + 48;
-    for (kind, level) in [RouterKind::SoftmaxChosen, RouterKind::SoftmaxAll].into_iter().flat_map(|kind| {
-        SimdLevel::available()
-            .into_iter()
-            .filter(|level| *level != SimdLevel::Plain)
-            .map(move |level| (kind, level))
-    }) {
+    let levels = SimdLevel::available().into_iter().filter(|level| *level != SimdLevel::Plain);
+    let kinds = [RouterKind::SoftmaxChosen, RouterKind::SoftmaxAll];
+    for (kind, level) in levels.flat_map(|level| kinds.map(|kind| (kind, level))) {
         let (router, device) = (Router::new(kind, 128, 8), Device::cpu_with(Some(level), Some(2)).unwrap());
         let source = Source::new(77);
         let scores: Vec<f32> = (0..rows * 128).map(|i| source.signed(i)).collect();

@@ -1,10 +1,11 @@
 //! `Recipe::advantages` and `Recipe::loss` of every named recipe: what they need, what they refuse,
 //! minibatches, and the state carried between batches.
 
+use crate::refused::refused;
 use crate::wanted::selects;
 use lockstep::columns::Shape;
 use lockstep::recipe::{AdvantageEstimator, Call, Need, names};
-use lockstep::{Column, Credit, Device, Error, Loss, Recipe, Rollouts, RolloutsBuf, State, ops, synthetic};
+use lockstep::{Column, Credit, Device, Error, Loss, Recipe, Rollouts, RolloutsBuf, State, synthetic};
 use std::collections::BTreeSet;
 
 macro_rules! per_column {
@@ -20,6 +21,11 @@ macro_rules! per_column {
                 $(Column::$name => rollouts.$name.iter_mut().for_each(|x| x.push(Default::default())),)*
             }
             rollouts
+        }
+
+        /// The column with a single entry, which suits no batch.
+        fn short(rollouts: &mut RolloutsBuf, column: Column) {
+            match column { $(Column::$name => rollouts.$name = Some(vec![Default::default()]),)* }
         }
     };
 }
@@ -43,7 +49,7 @@ fn loss(recipe: &Recipe, rollouts: &RolloutsBuf, credit: &Credit) -> Result<Loss
 }
 
 /// The error message of the call that reads this column.
-fn refused(recipe: &Recipe, need: &Need, rollouts: &RolloutsBuf, credit: &Credit) -> Option<String> {
+fn refusal(recipe: &Recipe, need: &Need, rollouts: &RolloutsBuf, credit: &Credit) -> Option<String> {
     let result = match need.call {
         Call::Advantages => advantages(recipe, rollouts).map(drop),
         Call::Loss => loss(recipe, rollouts, credit).map(drop),
@@ -66,7 +72,7 @@ fn every_missing_column_is_named_with_its_stage_all_at_once() {
         for call in [Call::Advantages, Call::Loss] {
             let own: Vec<&Need> = needs.iter().filter(|need| need.call == call).collect();
             let none = RolloutsBuf::default();
-            let error = refused(&recipe, own[0], &none, &credit).unwrap();
+            let error = refusal(&recipe, own[0], &none, &credit).unwrap();
             let list = error.strip_prefix(&format!("recipe `{name}`: missing columns: ")).unwrap();
             for need in &own {
                 assert!(list.split(", ").any(|part| part == said(need)), "{name}: {} in {list}", said(need));
@@ -83,7 +89,7 @@ fn every_missing_column_is_named_with_its_stage_all_at_once() {
             if let Some(or) = need.or {
                 rollouts = without(rollouts, or);
             }
-            let error = refused(&recipe, need, &rollouts, &credit);
+            let error = refusal(&recipe, need, &rollouts, &credit);
             let error = error.unwrap_or_else(|| panic!("{name} does without {}", need.column.name()));
             let list = error.strip_prefix(&format!("recipe `{name}`: missing columns: ")).unwrap();
             assert!(list.split(", ").any(|part| part == said(need)), "{error}");
@@ -113,36 +119,16 @@ fn columns_that_are_not_needed_are_not_read() {
         let reads = recipe.reads();
         let credit = advantages(&recipe, &rollouts).unwrap();
         let want = loss(&recipe, &rollouts, &credit).unwrap();
-        // Every other column, with one entry.
         let mut more = rollouts.clone();
-        let short = RolloutsBuf {
-            tokens: Some(vec![1]),
-            logp_latest: Some(vec![f32::NAN]),
-            log_ratio: Some(vec![f32::NAN]),
-            similarity: Some(vec![f32::NAN]),
-            values: Some(vec![f32::NAN]),
-            roles: Some(vec![1]),
-            ..RolloutsBuf::default()
-        };
-        let unread = |column| !reads.contains(column);
-        if unread(Column::tokens) {
-            more.tokens = short.tokens;
-        }
-        if unread(Column::logp_latest) {
-            more.logp_latest = short.logp_latest;
-        }
-        if unread(Column::log_ratio) {
-            more.log_ratio = short.log_ratio;
-        }
-        if unread(Column::similarity) {
-            more.similarity = short.similarity;
-        }
-        if unread(Column::values) {
-            more.values = short.values;
-        }
-        if unread(Column::roles) {
-            more.roles = short.roles;
-        }
+        let others = [
+            Column::tokens,
+            Column::logp_latest,
+            Column::log_ratio,
+            Column::similarity,
+            Column::values,
+            Column::roles,
+        ];
+        others.into_iter().filter(|column| !reads.contains(*column)).for_each(|c| short(&mut more, c));
         assert_eq!(advantages(&recipe, &more).unwrap(), credit, "{name}");
         assert_eq!(loss(&recipe, &more, &credit).unwrap(), want, "{name}");
     }
@@ -155,28 +141,15 @@ fn a_column_of_another_length_names_itself() {
         let credit = advantages(&recipe, &whole).unwrap();
         for need in recipe.needs().iter().filter(|need| whole.view().length(need.column).is_some()) {
             let rollouts = longer(whole.clone(), need.column);
-            let error = refused(&recipe, need, &rollouts, &credit);
+            let error = refusal(&recipe, need, &rollouts, &credit);
             let error = error.unwrap_or_else(|| panic!("{name}: {}", need.column.name()));
-            use Shape::{
-                Components, GroupOffsets, Kinds, Roles, SequenceOffsets, StepOffsets, StepsOfSequences,
-            };
-            match need.column.shape() {
-                // They define the lengths of others.
-                SequenceOffsets | GroupOffsets | StepOffsets | Shape::TurnOffsets | Kinds | Roles => {}
-                StepsOfSequences
-                | Components
-                | Shape::Tokens
-                | Shape::Sequences
-                | Shape::Groups
-                | Shape::Pairs
-                | Shape::Turns
-                | Shape::Steps
-                | Shape::One
-                | Shape::Three => {
-                    let start = format!("`{}` has ", need.column.name());
-                    assert!(error.starts_with(&start), "{name}: {}: {error}", need.column.name());
-                    seen.insert(need.column);
-                }
+            use Shape::{GroupOffsets, Kinds, Roles, SequenceOffsets, StepOffsets, TurnOffsets};
+            // Those that define the lengths of others are refused for what they define.
+            let shape = need.column.shape();
+            if !matches!(shape, SequenceOffsets | GroupOffsets | StepOffsets | TurnOffsets | Kinds | Roles) {
+                let start = format!("`{}` has ", need.column.name());
+                assert!(error.starts_with(&start), "{name}: {}: {error}", need.column.name());
+                seen.insert(need.column);
             }
         }
     }
@@ -185,29 +158,26 @@ fn a_column_of_another_length_names_itself() {
 
 #[test]
 fn counts_are_three() {
-    let (recipe, mut rollouts) = (Recipe::named("dapo").unwrap(), RolloutsBuf::default());
+    let recipe = Recipe::named("dapo").unwrap();
     for counts in [vec![], vec![1, 2], vec![1, 2, 3, 4]] {
-        let length = counts.len();
-        rollouts = RolloutsBuf { counts: Some(counts), ..synthetic::rollouts(&recipe, 4, 40, 1).unwrap() };
+        let says = format!("`counts` has {} entries: expected 3…", counts.len());
+        let rollouts =
+            RolloutsBuf { counts: Some(counts), ..synthetic::rollouts(&recipe, 4, 40, 1).unwrap() };
         let credit = advantages(&recipe, &rollouts).unwrap_or_else(|_| Credit::per_sequence(vec![1.0; 4]));
-        let error = loss(&recipe, &rollouts, &credit).unwrap_err().to_string();
-        assert!(error.starts_with(&format!("`counts` has {length} entries: expected 3")), "{error}");
+        refused(loss(&recipe, &rollouts, &credit), &says);
     }
-    drop(rollouts);
 }
 
 #[test]
 fn a_credit_of_another_batch_is_refused() {
-    for (name, recipe, rollouts) in all() {
+    for (_, recipe, rollouts) in all() {
         let other = synthetic::rollouts(&recipe, 9, 230, 7).unwrap();
         let credit = advantages(&recipe, &other).unwrap();
-        let error = loss(&recipe, &rollouts, &credit).unwrap_err().to_string();
-        assert!(error.starts_with("`credit."), "{name}: {error}");
-        let error = credit.select(&rollouts.view(), &[0]).unwrap_err().to_string();
-        assert!(error.starts_with("`credit."), "{name}: {error}");
+        refused(loss(&recipe, &rollouts, &credit), "`credit.…");
+        refused(credit.select(&rollouts.view(), &[0]), "`credit.…");
     }
-    let (recipe, rollouts) = (Recipe::named("grpo").unwrap(), Recipe::named("grpo").unwrap());
-    let rollouts = synthetic::rollouts(&rollouts, 8, 100, 1).unwrap();
+    let recipe = Recipe::named("grpo").unwrap();
+    let rollouts = synthetic::rollouts(&recipe, 8, 100, 1).unwrap();
     let good = advantages(&recipe, &rollouts).unwrap();
     for (part, credit) in [
         ("advantage", Credit::per_token(good.advantage.clone())),
@@ -215,12 +185,11 @@ fn a_credit_of_another_batch_is_refused() {
         ("weights", Credit { weights: Some(vec![1.0]), ..good.clone() }),
         ("returns", Credit { returns: vec![1.0], ..good.clone() }),
     ] {
-        let error = loss(&recipe, &rollouts, &credit).unwrap_err().to_string();
-        assert!(error.starts_with(&format!("`credit.{part}` has ")), "{error}");
+        refused(loss(&recipe, &rollouts, &credit), &format!("`credit.{part}` has …"));
     }
-    let error = good.select(&rollouts.view(), &[0, 2]).unwrap_err().to_string();
-    assert!(error.starts_with("`groups`[1] is 2: expected a group of `cu_groups`"), "{error}");
-    assert_eq!(rollouts.view().select(&[0, 2]).unwrap_err().to_string(), error);
+    let says = "`groups`[1] is 2: expected a group of `cu_groups`…";
+    refused(good.select(&rollouts.view(), &[0, 2]), says);
+    refused(rollouts.view().select(&[0, 2]), says);
 }
 
 /// With `counts` of the whole batch, minibatches are summands: every coefficient has its bits, and the losses
@@ -251,13 +220,11 @@ fn minibatches_with_the_counts_of_the_whole_add_up_to_it() {
                     && got.iter().zip(&places).all(|(x, i)| x.to_bits() == want[*i].to_bits())
             };
             assert!(same(&got.coef, &out.coef), "{name}");
-            match (&got.entropy, &out.entropy) {
-                (Some(got), Some(want)) => assert!(same(&got.coef, &want.coef), "{name}"),
-                (got, want) => assert!(got.is_none() && want.is_none()),
-            }
-            match (&got.value, &out.value) {
-                (Some(got), Some(want)) => assert!(same(&got.gradient, &want.gradient), "{name}"),
-                (got, want) => assert!(got.is_none() && want.is_none()),
+            let entropy = [&got.entropy, &out.entropy].map(|term| term.as_ref().map(|term| &term.coef[..]));
+            let value = [&got.value, &out.value].map(|value| value.as_ref().map(|value| &value.gradient[..]));
+            for [got, want] in [entropy, value] {
+                assert_eq!(got.is_some(), want.is_some(), "{name}");
+                assert!(got.zip(want).is_none_or(|(got, want)| same(got, want)), "{name}");
             }
             total += got.loss.unwrap();
             tokens += got.counts.tokens;
@@ -357,23 +324,4 @@ fn state_goes_from_batch_to_batch_through_serde() {
     // A checkpoint from before there was any state, and one of unknown origin.
     assert_eq!(serde_json::from_str::<State>("{}").unwrap(), State::default());
     assert!(serde_json::from_str::<State>("{\"role\": []}").is_err());
-}
-
-/// MinPRO's own minimum-prefix log-ratios equal those of the op.
-#[test]
-fn min_prefix_is_the_scan_given() {
-    use lockstep::core::ratio::ScanKind;
-    use lockstep::recipe::RatioLevel;
-    let recipe = Recipe::named("minpro").unwrap();
-    let rollouts = synthetic::rollouts(&recipe, 8, 200, 5).unwrap();
-    let view = rollouts.view();
-    let (batch, device) = (view.batch().unwrap(), Device::cpu());
-    let [logp, old] = [view.logp, view.logp_old].map(Option::unwrap);
-    let scanned = ops::log_ratio_scan(&device, &batch, logp, old, ScanKind::MinBefore, true).unwrap();
-    let mut given = recipe.clone();
-    given.ratio.level = RatioLevel::Given;
-    let credit = advantages(&recipe, &rollouts).unwrap();
-    let own = recipe.loss(&device, &view, &credit).unwrap();
-    let of_given = given.loss(&device, &Rollouts { log_ratio: Some(&scanned), ..view }, &credit).unwrap();
-    assert_eq!((&own.coef, own.loss), (&of_given.coef, of_given.loss));
 }

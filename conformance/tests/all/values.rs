@@ -2,6 +2,7 @@
 //! recipe.
 
 use crate::differences::slope;
+use crate::refused::refused;
 use lockstep::core::aggregate::{PerRow, Weight};
 use lockstep::core::kl::{Kl, KlFormula};
 use lockstep::core::ratio::Guard;
@@ -26,21 +27,17 @@ fn one(value: f32, old: f32, ret: f32, range: f32) -> (f32, f32, f64) {
 
 #[test]
 fn worked_6_6_value_loss_branches() {
-    assert_eq!(one(1.25, 1.0, 2.0, 0.5), (0.28125, -0.75, 0.0), "inside the range: ½·0.75²");
-    assert_eq!(
-        one(1.75, 1.0, 2.0, 0.5),
-        (0.125, 0.0, 1.0),
-        "ran ahead towards the return: ½·0.5², no gradient"
-    );
-    assert_eq!(
-        one(0.25, 1.0, 2.0, 0.5),
-        (1.53125, -1.75, 0.0),
-        "away from the return: the square of V itself"
-    );
-    assert_eq!(one(3.0, 1.0, 2.0, 0.5), (0.5, 1.0, 0.0), "overshot past the return: V is further than V_c");
-    assert_eq!(one(2.5, 1.0, 2.0, 0.5), (0.125, 0.5, 0.0), "a tie of two branches keeps its gradient");
-    assert_eq!(one(1.5, 1.0, 2.0, 0.5), (0.125, -0.5, 0.0), "at the bound");
-    assert_eq!(one(1.75, 1.0, 2.0, f32::INFINITY), (0.03125, -0.25, 0.0), "no clipping");
+    for (value, old, range, want, why) in [
+        (1.25, 1.0, 0.5, (0.28125, -0.75, 0.0), "inside the range: ½·0.75²"),
+        (1.75, 1.0, 0.5, (0.125, 0.0, 1.0), "ran ahead towards the return: ½·0.5², no gradient"),
+        (0.25, 1.0, 0.5, (1.53125, -1.75, 0.0), "away from the return: the square of V itself"),
+        (3.0, 1.0, 0.5, (0.5, 1.0, 0.0), "overshot past the return: V is further than V_c"),
+        (2.5, 1.0, 0.5, (0.125, 0.5, 0.0), "a tie of two branches keeps its gradient"),
+        (1.5, 1.0, 0.5, (0.125, -0.5, 0.0), "at the bound"),
+        (1.75, 1.0, f32::INFINITY, (0.03125, -0.25, 0.0), "no clipping"),
+    ] {
+        assert_eq!(one(value, old, 2.0, range), want, "{why}");
+    }
     assert_eq!(one(2.0, 2.0, 2.0, 0.5).1.to_bits(), 0, "never −0");
 }
 
@@ -80,23 +77,19 @@ fn gradient_is_that_of_the_oracles_loss() {
 fn what_is_refused() {
     let device = Device::cpu();
     let batch = Batch::new(&[0, 2], &[0, 1], None).unwrap();
-    let run = |values: &[f32], old: Option<&[f32]>, returns: &[f32], range: f32| {
-        let input = ValueInput { values, values_old: old, returns, huber_delta: None };
-        value_loss(&device, &batch, &input, range, &ONE).map(|_| ()).unwrap_err().to_string()
-    };
     let good = [0.5f32, 1.0];
-    let infinite = run(&good, Some(&good), &[1.0, f32::INFINITY], 0.5);
-    assert_eq!(infinite, "`returns`[1] is inf: expected a finite number");
-    assert_eq!(
-        run(&good, Some(&[f32::NAN, 0.0]), &good, 0.5),
-        "`values_old`[0] is NaN: expected a finite number"
-    );
-    assert_eq!(run(&good, None, &good, 0.5), "`values_old`: needed to clip values");
-    assert!(
-        run(&good, Some(&good), &good, 0.0).contains("`cliprange_value` is 0: expected a positive number")
-    );
-    assert!(run(&good[..1], Some(&good), &good, 0.5).starts_with("`values` has 1 entries: expected 2"));
-    assert!(run(&[1e30, 0.0], None, &good, f32::INFINITY).starts_with("`value loss`[0] is not finite"));
+    let finite = "expected a finite number";
+    for (values, old, returns, range, says) in [
+        (&good[..], Some(&good[..]), &[1.0, f32::INFINITY], 0.5, format!("`returns`[1] is inf: {finite}")),
+        (&good, Some(&[f32::NAN, 0.0]), &good, 0.5, format!("`values_old`[0] is NaN: {finite}")),
+        (&good, None, &good, 0.5, "`values_old`: needed to clip values".into()),
+        (&good, Some(&good), &good, 0.0, "…`cliprange_value` is 0: expected a positive number…".into()),
+        (&good[..1], Some(&good), &good, 0.5, "`values` has 1 entries: expected 2…".into()),
+        (&[1e30, 0.0], None, &good, f32::INFINITY, "`value loss`[0] is not finite…".into()),
+    ] {
+        let input = ValueInput { values, values_old: old, returns, huber_delta: None };
+        refused(value_loss(&device, &batch, &input, range, &ONE), &says);
+    }
     let masked = Batch::new(&[0, 2], &[0, 1], Some(&[0, 1])).unwrap();
     let input = ValueInput { values: &[f32::NAN, 1.0], values_old: None, returns: &good, huber_delta: None };
     let out = value_loss(&device, &masked, &input, f32::INFINITY, &ONE).unwrap();
@@ -108,18 +101,14 @@ fn explained_variance_of_perfect_constant_and_wrong_values() {
     let device = Device::cpu();
     let batch = Batch::new(&[0, 5], &[0, 1], Some(&[1, 1, 0, 1, 1])).unwrap();
     let returns = [1.0, 2.0, f32::NAN, 3.0, 4.0];
-    let explained = |values: &[f32], eps| explained_variance(&device, &batch, values, &returns, eps).unwrap();
-    assert_eq!(explained(&returns, 0.0), 1.0);
-    assert_eq!(explained(&[2.5; 5], 0.0), 0.0);
-    assert_eq!(
-        explained(&[4.0, 3.0, 0.0, 2.0, 1.0], 0.0),
-        -3.0,
-        "residuals −3, −1, 1, 3: variance 20/3 of 5/3"
-    );
+    let run = |values: &[f32], eps| explained_variance(&device, &batch, values, &returns, eps);
+    // Residuals −3, −1, 1, 3: variance 20/3 of 5/3.
+    for (values, want) in [(&returns, 1.0), (&[2.5; 5], 0.0), (&[4.0, 3.0, 0.0, 2.0, 1.0], -3.0)] {
+        assert_eq!(run(values, 0.0).unwrap(), want);
+    }
     let eps = 1.0 - (5.0 / 3.0) / (5.0 / 3.0 + 1e-5);
-    assert!((explained(&[2.5; 5], 1e-5) - eps).abs() < 1e-12, "verl's eps");
-    let bad = explained_variance(&device, &batch, &[0.0, f32::NAN, 0.0, 0.0, 0.0], &returns, 0.0);
-    assert_eq!(bad.unwrap_err().to_string(), "`values`[1] is NaN: expected a finite number");
+    assert!((run(&[2.5; 5], 1e-5).unwrap() - eps).abs() < 1e-12, "verl's eps");
+    refused(run(&[0.0, f32::NAN, 0.0, 0.0, 0.0], 0.0), "`values`[1] is NaN: expected a finite number");
     assert_eq!(explained_variance(&device, &batch, &[0.0; 5], &[1.0; 5], 0.0).unwrap(), 0.0);
 }
 
@@ -128,42 +117,33 @@ fn the_stage_of_a_recipe() {
     let text = "[value]\ncliprange_value = 0.2\ncoef = 0.5\n[value.aggregation]\nmode = \"token-sum\"\n";
     let recipe = Recipe::from_toml(text).unwrap();
     assert_eq!(recipe, Recipe::from_toml(&recipe.to_toml().unwrap()).unwrap());
-    let mode = recipe.value.unwrap().aggregation.mode;
-    assert_eq!(
-        (mode, recipe.aggregation.mode),
-        (AggregationMode::TokenSum, AggregationMode::SeqMeanTokenMean)
-    );
+    let modes = (recipe.value.unwrap().aggregation.mode, recipe.aggregation.mode);
+    assert_eq!(modes, (AggregationMode::TokenSum, AggregationMode::SeqMeanTokenMean));
     let device = Device::cpu();
     let (logp, values) = (Some(&[-1.0f32, -1.0][..]), Some(&[1.0f32, 2.0][..]));
     let rollouts =
         Rollouts { logp, logp_old: logp, values, values_old: values, ..Rollouts::new(&[0, 2], &[0, 1]) };
     let credit = Credit { returns: vec![0.0, 0.0], ..Credit::per_sequence(vec![1.0]) };
-    let out = recipe.loss(&device, &rollouts, &credit).unwrap();
-    let plain = Recipe { value: None, ..recipe.clone() }.loss(&device, &rollouts, &credit).unwrap();
-    assert_eq!((out.loss, &out.coef, &plain.value), (plain.loss, &plain.coef, &None), "no part of the loss");
-    let value = out.value.unwrap();
+    let value = recipe.loss(&device, &rollouts, &credit).unwrap().value.unwrap();
     assert_eq!((value.gradient, value.loss), (vec![0.5, 1.0], 1.25));
     let mean = Recipe::builder("mean").value(ValueChoice::default()).build().unwrap();
     let part = Rollouts { counts: Some(&[8, 4, 4]), ..rollouts };
     let part = mean.loss(&device, &part, &credit).unwrap().value.unwrap();
     assert_eq!(part.loss, 2.5 / 8.0, "a micro-batch of a batch of eight tokens");
-    let error = |rollouts, credit| recipe.loss(&device, &rollouts, &credit).unwrap_err().to_string();
-    let none = Rollouts { values: None, values_old: None, ..rollouts };
-    let said = error(none, credit.clone());
-    assert!(said.ends_with("missing columns: values (for value), values_old (for value)"), "{said}");
-    let said = error(rollouts, Credit::per_sequence(vec![1.0]));
-    assert!(said.starts_with("`credit.returns`: needed by [value]"), "{said}");
-    let said = error(rollouts, Credit { returns: vec![0.0], ..credit });
-    assert!(said.starts_with("`credit.returns` has 1 entries: expected 2"), "{said}");
-    for (wrong, names) in [
-        ("[value]\ncliprange_value = 0.0\n", "value.cliprange_value"),
-        ("[value]\ncoef = nan\n", "value.coef"),
-        ("[value.aggregation]\nmode = \"seq-mean-token-sum-norm\"\n", "value.aggregation.horizon"),
-        ("[value]\nclip = 0.2\n", "clip"),
-        ("[entropy]\ncoef = inf\n", "entropy.coef"),
+    for (credit, says) in [
+        (Credit::per_sequence(vec![1.0]), "`credit.returns`: needed by [value]…"),
+        (Credit { returns: vec![0.0], ..credit }, "`credit.returns` has 1 entries: expected 2…"),
     ] {
-        let error = Recipe::from_toml(wrong).unwrap_err().to_string();
-        assert!(error.contains(names), "{error}");
+        refused(recipe.loss(&device, &rollouts, &credit), says);
+    }
+    for (text, says) in [
+        ("[value]\ncliprange_value = 0.0\n", "…value.cliprange_value…"),
+        ("[value]\ncoef = nan\n", "…value.coef…"),
+        ("[value.aggregation]\nmode = \"seq-mean-token-sum-norm\"\n", "…value.aggregation.horizon…"),
+        ("[value]\nclip = 0.2\n", "…clip…"),
+        ("[entropy]\ncoef = inf\n", "…entropy.coef…"),
+    ] {
+        refused(Recipe::from_toml(text), says);
     }
 }
 
@@ -249,20 +229,20 @@ fn what_the_kl_terms_refuse() {
     let device = Device::cpu();
     let batch = Batch::new(&[0, 2], &[0, 1], None).unwrap();
     let good = [-0.5f32, -1.0];
-    let run = |logp_old: &[f32], guard: Guard| {
-        let policies = ThreePolicies { logp: &good, logp_old, logp_ref: &good };
-        kl_importance(&device, &batch, &policies, &Kl::LOW_VAR_KL, guard, true).unwrap_err().to_string()
-    };
-    assert!(run(&[-0.5, 0.5], Guard::NONE).starts_with("`logp_old`[1] is 0.5"));
-    assert!(run(&good, Guard::clamp(0.0)).starts_with("`guard` is 0"));
     let k1 = Kl::new(KlFormula::K1);
-    let far = ThreePolicies { logp: &good, logp_old: &[-0.5, -1e30], logp_ref: &[-9.0, -9.0] };
-    let overflow = kl_importance(&device, &batch, &far, &k1, Guard::NONE, false).unwrap_err().to_string();
-    assert!(overflow.starts_with("`kl`[1] is not finite"), "{overflow}");
-    let reward = |rewards: &[f32], beta: f32| {
-        kl_in_reward(&device, &batch, rewards, &good, &good, &k1, beta).unwrap_err().to_string()
-    };
-    assert!(reward(&[0.0, f32::NAN], 0.1).starts_with("`token rewards`[1] is NaN"));
-    assert!(reward(&[0.0, 0.0], f32::NAN).starts_with("`kl beta` is NaN"));
-    assert!(reward(&[0.0], 0.1).starts_with("`token rewards` has 1 entries"));
+    for (logp_old, logp_ref, kl, guard, through, says) in [
+        (&[-0.5, 0.5], &good, Kl::LOW_VAR_KL, Guard::NONE, true, "`logp_old`[1] is 0.5…"),
+        (&good, &good, Kl::LOW_VAR_KL, Guard::clamp(0.0), true, "`guard` is 0…"),
+        (&[-0.5, -1e30], &[-9.0, -9.0], k1, Guard::NONE, false, "`kl`[1] is not finite…"),
+    ] {
+        let policies = ThreePolicies { logp: &good, logp_old, logp_ref };
+        refused(kl_importance(&device, &batch, &policies, &kl, guard, through), says);
+    }
+    for (rewards, beta, says) in [
+        (&[0.0, f32::NAN][..], 0.1, "`token rewards`[1] is NaN…"),
+        (&[0.0, 0.0], f32::NAN, "`kl beta` is NaN…"),
+        (&[0.0], 0.1, "`token rewards` has 1 entries…"),
+    ] {
+        refused(kl_in_reward(&device, &batch, rewards, &good, &good, &k1, beta), says);
+    }
 }

@@ -6,7 +6,7 @@ use lockstep_conformance::whole::{batches::batches, credit, loss, unread};
 use std::collections::BTreeMap;
 
 /// Choices that no named recipe makes, or not in this combination.
-const UNNAMED: [&str; 26] = [
+const UNNAMED: &[&str] = &[
     "kl = { estimator = 'k1', coef = 0.1, place = 'reward' }",
     "extends = 'reinforce_plus_plus'\nkl = { estimator = 'low_var_kl', coef = 0.1, place = 'reward' }",
     "extends = 'dapo'\nkl = { estimator = 'k3', coef = 0.1, importance_weighted = 'through_ratio' }",
@@ -15,6 +15,9 @@ const UNNAMED: [&str; 26] = [
     "kl = { estimator = 'abs', coef = 0.1, straight_through = true }\naggregation.mode = 'token-sum'",
     "extends = 'dapo_full'\nadvantage.singleton = 'zero'\n\
      reward.overlong = { max_length = 30, buffer = 20, saturate = true }",
+    "extends = 'pf_ppo'\nreward.filtration = { kind = 'best_of_n' }",
+    "extends = 'pf_ppo'\nreward.filtration = { kind = 'best_worst' }",
+    "extends = 'pf_ppo'\nreward.filtration = { kind = 'max_min' }",
     "extends = 'pf_ppo'\nreward.filtration = { kind = 'max_random' }\n\
      reward.filter = { kind = 'at_most_tokens', limit = 25 }",
     "extends = 'pf_ppo'\nreward.filtration = { kind = 'best_random' }\n\
@@ -37,6 +40,8 @@ const UNNAMED: [&str; 26] = [
     "extends = 'optimal_token_baseline'\nadvantage.over_time.lone_tail_is_raw = true\n\
      advantage.over_time.gamma = 0.9\n\
      correction = { level = 'token', high = 2.0, denominator = 'before' }",
+    "extends = 'mars'\nadvantage = { norm_by_std = false, limit = 0.75 }",
+    "extends = 'tempo'\nadvantage.norm_by_std = false",
     "extends = 'evol_rl'\nreward.shaping.mean_weight = 0.3\nratio.guard = 'straight_through'\n\
      ratio.guard_bound = 0.2",
     "extends = 'grpovi'\nreward.shaping = { low = -0.5, high = 1.5, merge_ties = true }\n\
@@ -62,6 +67,13 @@ const UNNAMED: [&str; 26] = [
 
 /// Largest error of each output, with its position.
 type Worst = BTreeMap<&'static str, (f64, String)>;
+
+fn add(worst: &mut Worst, output: &'static str, error: f64, at: &str) {
+    let entry = worst.entry(output).or_default();
+    if error > entry.0 {
+        *entry = (error, at.into());
+    }
+}
 
 /// The largest difference relative to the largest number; relative to `magnitude` where terms cancel.
 fn error(got: &[f64], want: &[f64], magnitude: &[f64]) -> f64 {
@@ -95,12 +107,7 @@ fn compare(recipe: &Recipe, at: &str, rollouts: &RolloutsBuf, worst: &mut Worst)
     if let Some((name, _)) = same.iter().find(|(_, same)| !same) {
         return Err(format!("{at}: {name}"));
     }
-    let mut check = |name: &'static str, error: f64| {
-        let entry = worst.entry(name).or_insert((0.0, String::new()));
-        if error > entry.0 {
-            *entry = (error, at.into());
-        }
-    };
+    let mut check = |name, error| add(worst, name, error, at);
     check("advantage", error(&wide(&got.advantage), &want.advantage, &[]));
     check("returns", error(&wide(&got.returns), &want.returns, &[]));
     check("role_values", error(&got.state.role_values, &want.role_values, &[]));
@@ -129,6 +136,7 @@ fn every_recipe_agrees_with_an_f64_composition() {
     for recipe in named.chain(unnamed) {
         let name = &recipe.name;
         assert_eq!(unread(&recipe), None, "{name} has a choice that is not composed");
+        assert_eq!(Recipe::from_toml(&recipe.to_toml().unwrap()).unwrap(), recipe);
         let batches = batches(&recipe).unwrap_or_else(|e| panic!("{name}: {e}"));
         assert!(batches.len() >= 6, "{name}");
         let mut worst = Worst::new();
@@ -139,10 +147,7 @@ fn every_recipe_agrees_with_an_f64_composition() {
             if error > WHOLE_RECIPE {
                 wrong.push(format!("{at}: {output} by {error:.1e}"));
             }
-            let entry = whole.entry(output).or_insert((0.0, String::new()));
-            if error > entry.0 {
-                *entry = (error, at);
-            }
+            add(&mut whole, output, error, &at);
         }
     }
     println!("{whole:#?}");

@@ -5,13 +5,14 @@ use lockstep::core::advantage::{Baseline, Scale, Singleton};
 use lockstep::core::aggregate::{PerRow, Weight};
 use lockstep::core::gate::{Gate, PpoClip, Sapo};
 use lockstep::core::kl::{Kl, KlFormula};
+use lockstep::core::policy_loss::PolicyLoss;
 use lockstep::core::ratio::{Guard, RatioGranularity};
 use lockstep::ops::advantage::GroupParams;
 use lockstep::ops::policy_loss::{PolicyParams, policy_loss};
 use lockstep::ops::whiten::WhitenParams;
 use lockstep::ops::{group_advantage, kl};
 use lockstep::recipe::{AdvantageChoice, SingletonChoice};
-use lockstep::{Advantage, Batch, Credit, Device, PolicyInput, PolicyOutput, Recipe, Rollouts};
+use lockstep::{Advantage, Batch, Compiled, Credit, Device, PolicyInput, PolicyOutput, Recipe, Rollouts};
 use lockstep_conformance::oracle::{self, baseline};
 use lockstep_conformance::precision::{WORKED, assert_worked};
 
@@ -20,28 +21,29 @@ fn close(got: f64, want: f64) -> bool {
     (got - want).abs() <= WORKED * want.abs().max(1.0)
 }
 
-/// Loss and dl/dlogp of one token.
-fn token<G: Gate>(gate: G, a: f64, r: f64) -> (f64, f64)
+/// One token with this gate and nothing else.
+pub(crate) fn alone<G: Gate>(gate: G, a: f32, (logp, logp_old): (f32, f32)) -> PolicyOutput
 where
-    for<'a> lockstep::core::policy_loss::PolicyLoss<'a, G>: lockstep::Compiled,
+    for<'a> PolicyLoss<'a, G>: Compiled,
 {
-    let d = r.ln() as f32;
-    let (logp, logp_old) = if d > 0.0 { ([0.0], [-d]) } else { ([d], [0.0]) };
-    let a = [a as f32];
     let weight = Weight { per_row: PerRow::One, denominator: 1.0, scale: 1.0 };
-    let params = PolicyParams {
-        gate,
-        level: RatioGranularity::Token,
-        guard: Guard::NONE,
-        kl: None,
-        kl_weighted: false,
-        weight,
-        band: [0.5, 2.0],
-    };
+    let (level, guard, band) = (RatioGranularity::Token, Guard::NONE, [0.5, 2.0]);
+    let params = PolicyParams { gate, level, guard, kl: None, kl_weighted: false, weight, band };
+    let (logp, logp_old, a) = ([logp], [logp_old], [a]);
     let input = PolicyInput::new(&logp, &logp_old, Advantage::PerSequence(&a));
     let mut out = PolicyOutput::default();
     let batch = Batch::new(&[0, 1], &[0, 1], None).unwrap();
     policy_loss(&Device::cpu(), &batch, &input, &params, &mut out).unwrap();
+    out
+}
+
+/// Loss and dl/dlogp of one token.
+fn token<G: Gate>(gate: G, a: f64, r: f64) -> (f64, f64)
+where
+    for<'a> PolicyLoss<'a, G>: Compiled,
+{
+    let d = r.ln() as f32;
+    let out = alone(gate, a as f32, if d > 0.0 { (0.0, -d) } else { (d, 0.0) });
     (out.loss.unwrap(), out.coef[0].into())
 }
 
@@ -85,12 +87,9 @@ fn ppo_8_1() {
         (-1.0, 4.0, 3.0, 0.0),
     ];
     for (a, r, loss, gradient) in table {
-        assert!(
-            close(formula.loss(r, a), loss) && close(formula.gradient(r, a), gradient),
-            "oracle, {a} {r}"
-        );
-        let got = token(gate, a, r);
-        assert!(close(got.0, loss) && close(got.1, gradient), "A {a}, r {r}: {got:?}");
+        for got in [(formula.loss(r, a), formula.gradient(r, a)), token(gate, a, r)] {
+            assert!(close(got.0, loss) && close(got.1, gradient), "A {a}, r {r}: {got:?}");
+        }
     }
 }
 
@@ -110,27 +109,23 @@ fn kl_8_2() {
     ];
     for (u, values, gradients) in table {
         for (k, (estimator, oracle_estimator)) in names.into_iter().enumerate() {
-            let infinite = f64::INFINITY;
-            let formula = oracle::kl::Kl {
-                estimator: oracle_estimator,
-                clamp_in: infinite,
-                clamp_out: infinite,
-                straight_through: false,
-            };
-            assert!(
-                close(formula.value(-u), values[k]) && close(formula.gradient(-u), gradients[k]),
-                "{u} {k}"
-            );
-            let got = one_kl(u, Kl::new(estimator));
-            assert!(close(got.0, values[k]) && close(got.1, gradients[k]), "u {u} {estimator:?}: {got:?}");
+            let (clamp_in, clamp_out) = (f64::INFINITY, f64::INFINITY);
+            let formula =
+                oracle::kl::Kl { estimator: oracle_estimator, clamp_in, clamp_out, straight_through: false };
+            for got in [(formula.value(-u), formula.gradient(-u)), one_kl(u, Kl::new(estimator))] {
+                assert!(
+                    close(got.0, values[k]) && close(got.1, gradients[k]),
+                    "u {u} {estimator:?}: {got:?}"
+                );
+            }
             let plus = one_kl(u, Kl { straight_through: true, ..Kl::new(estimator) });
             assert!(close(plus.0, values[k]) && close(plus.1, -u), "u {u} {estimator:?}+: {plus:?}");
         }
     }
-    assert_eq!(one_kl(3.0, Kl::guarded(KlFormula::K3)), (10.0, 0.0), "verl's clamp of the value");
-    assert_eq!(one_kl(25.0, Kl::guarded(KlFormula::K3)), (10.0, 0.0), "verl's clamp of u, then of the value");
-    let (value, gradient) = one_kl(-25.0, Kl::guarded(KlFormula::K3));
-    assert!(close(value, 10.0) && gradient == 0.0, "e^-20 + 20 - 1 is above 10 too");
+    // verl's clamp of the value; of u, then of the value; e^-20 + 20 - 1 is above 10 too.
+    for u in [3.0, 25.0, -25.0] {
+        assert_eq!(one_kl(u, Kl::guarded(KlFormula::K3)), (10.0, 0.0), "{u}");
+    }
     let only_in = Kl { clamp_in: 2.0, ..Kl::new(KlFormula::K3) };
     assert!(close(one_kl(3.0, only_in).0, 4.389056) && one_kl(3.0, only_in).1 == 0.0);
     assert!(close(one_kl(2.0, only_in).1, -6.389056), "the bound itself is inside");
@@ -185,11 +180,14 @@ fn named_recipes_give_the_worked_advantages() {
     }
 }
 
+fn of_named(name: &str, rewards: &[f32], lengths: &[u32]) -> Credit {
+    of_group(name, rewards, lengths, |_| {})
+}
+
 /// Advantages of one group through the public API.
 fn of_group(name: &str, rewards: &[f32], lengths: &[u32], edit: impl Fn(&mut AdvantageChoice)) -> Credit {
-    let cu_seqlens: Vec<u32> = std::iter::once(0)
-        .chain(lengths.iter().scan(0, |sum, n| Some(std::mem::replace(sum, *sum + n) + n)))
-        .collect();
+    let mut cu_seqlens = vec![0];
+    lengths.iter().for_each(|n| cu_seqlens.push(cu_seqlens[cu_seqlens.len() - 1] + n));
     let cu_groups = [0, rewards.len() as u32];
     let rollouts = Rollouts { rewards: Some(rewards), ..Rollouts::new(&cu_seqlens, &cu_groups) };
     let mut recipe = Recipe::named(name).unwrap();
@@ -202,24 +200,21 @@ fn of_group(name: &str, rewards: &[f32], lengths: &[u32], edit: impl Fn(&mut Adv
 fn worked_8_6_rloo_opo_mc_grpo_and_row_10_12() {
     let rewards = [1.0f32, 0.0, 0.0, 1.0, 0.0];
     let lengths = [10, 20, 30, 40, 50];
-    let plain = |_: &mut AdvantageChoice| {};
-    let rloo = of_group("rloo", &rewards, &lengths, plain);
+    let rloo = of_named("rloo", &rewards, &lengths);
     assert_worked(&rloo.advantage, &[0.75, -0.5, -0.5, 0.75, -0.5]);
-    let opo = of_group("opo", &rewards, &lengths, plain);
+    let opo = of_named("opo", &rewards, &lengths);
     let (good, bad) = (0.666667, -0.333333);
     assert_worked(&opo.advantage, &[good, bad, bad, good, bad]);
     assert_worked(&opo.groups.mean, &[1.0 / 3.0]);
 
-    let binary = of_group("mc_grpo", &rewards, &lengths, plain);
+    let binary = of_named("mc_grpo", &rewards, &lengths);
     assert_worked(&binary.advantage, &[1000.0, 0.0, 0.0, 1000.0, 0.0]);
-    assert_eq!(
-        (binary.groups.mean[0], binary.groups.std[0], &binary.groups.pivot[..]),
-        (0.0, 0.0, &[1][..]),
-        "the first of the zeros"
-    );
+    let groups = binary.groups;
+    // The pivot is the first of the zeros.
+    assert_eq!((groups.mean[0], groups.std[0], groups.pivot[0]), (0.0, 0.0, 1));
     let limited = of_group("mc_grpo", &rewards, &lengths, |a| a.limit = Some(5.0));
     assert_worked(&limited.advantage, &[5.0, 0.0, 0.0, 5.0, 0.0]);
-    let real = of_group("mc_grpo", &[0.1, 0.4, 0.5, 0.9, 0.7], &lengths, plain);
+    let real = of_named("mc_grpo", &[0.1, 0.4, 0.5, 0.9, 0.7], &lengths);
     assert_worked(&real.advantage, &[-1.990050, -0.497512, 0.0, 1.990050, 0.995025]);
     assert_worked(&[real.groups.mean[0], real.groups.std[0]], &[0.5, 0.2]);
     assert_eq!(real.groups.pivot, [2]);
@@ -234,7 +229,6 @@ fn worked_8_6_rloo_opo_mc_grpo_and_row_10_12() {
 fn baselines_by_hand() {
     let rewards = [1.0f32, 0.0, 0.0, 1.0, 0.0];
     let lengths = [1; 5];
-    let plain = |_: &mut AdvantageChoice| {};
     let cases = [
         ("gpg", [1.5, -1.0, -1.0, 1.5, -1.0]),
         ("max_rl", [1.5, -1.0, -1.0, 1.5, -1.0]),
@@ -249,16 +243,16 @@ fn baselines_by_hand() {
         ("reinforce_plus_plus_baseline", [1.095445, -0.730297, -0.730297, 1.095445, -0.730297]),
     ];
     for (name, want) in cases {
-        assert_worked(&of_group(name, &rewards, &lengths, plain).advantage, &want);
+        assert_worked(&of_named(name, &rewards, &lengths).advantage, &want);
     }
     let best = of_group("pass_k", &[0.25, 1.0, 0.5], &[1; 3], |a| a.norm_by_std = false);
     assert_eq!((&best.advantage[..], &best.groups.pivot[..]), (&[0.0, 0.5, 0.0][..], &[1][..]));
     // All others equal: a deviation of exactly 0, so nothing is divided (NeMo-RL #4158).
-    let one = of_group("nemo", &[0.1, 0.1, 0.1, 0.1, 1.1], &lengths, plain);
+    let one = of_named("nemo", &[0.1, 0.1, 0.1, 0.1, 1.1], &lengths);
     assert_worked(&one.advantage[4..], &[1.0]);
     // A group of 4096 works, medians included.
     let large: Vec<f32> = (0..4096).map(|i| (i * 2047 % 4096) as f32).collect();
-    let got = of_group("mc_grpo", &large, &[1; 4096], plain);
+    let got = of_named("mc_grpo", &large, &[1; 4096]);
     assert_eq!((got.groups.mean[0], got.groups.std[0]), (2047.0, 1024.0));
 }
 
@@ -266,10 +260,15 @@ fn baselines_by_hand() {
 fn row_10_2_singletons_by_name() {
     // Row 2 of docs/maths/disagreements.md: verl's list versions give the raw reward; TRL and verl's
     // vectorised RLOO give zero.
-    for (name, want) in
-        [("rloo", 0.7), ("opo", 0.7), ("verl", 0.7 / 1.000001), ("trl", 0.0), ("mc_grpo", 0.0)]
-    {
-        assert_worked(&of_group(name, &[0.7], &[3], |_| {}).advantage, &[want]);
+    for (name, want) in [
+        ("rloo", 0.7),
+        ("verl_rloo_vectorized", 0.0),
+        ("opo", 0.7),
+        ("verl", 0.7 / 1.000001),
+        ("trl", 0.0),
+        ("mc_grpo", 0.0),
+    ] {
+        assert_worked(&of_named(name, &[0.7], &[3]).advantage, &[want]);
     }
     let zero = of_group("rloo", &[0.7], &[3], |a| a.singleton = SingletonChoice::Zero);
     assert_eq!(zero.advantage, [0.0]);
@@ -287,11 +286,14 @@ fn shrinkage_by_hand() {
         };
         f64::from(group_advantage(&Device::cpu(), &batch, &rewards, None, &params).unwrap().mean[0])
     };
-    assert!(close(baseline(0.25, 0.0, false), 0.25), "inside the noise: the prior");
-    assert!(close(baseline(1.0, 0.0, false), 0.5 + 0.5 / 3.0), "λ = (1/12)/(1/4)");
-    assert!(close(baseline(1.0, 0.25, false), 0.5 + 0.125), "λ = (1/12)/(1/12 + 1/4)");
-    // Laplace: p 3/6, s² 1/4, s²/n 1/16.
-    assert!(close(baseline(1.0, 0.0, true), 0.625));
+    for (prior, tau2, laplace, want, why) in [
+        (0.25, 0.0, false, 0.25, "inside the noise: the prior"),
+        (1.0, 0.0, false, 0.5 + 0.5 / 3.0, "λ = (1/12)/(1/4)"),
+        (1.0, 0.25, false, 0.5 + 0.125, "λ = (1/12)/(1/12 + 1/4)"),
+        (1.0, 0.0, true, 0.625, "Laplace: p 3/6, s² 1/4, s²/n 1/16"),
+    ] {
+        assert!(close(baseline(prior, tau2, laplace), want), "{why}");
+    }
 }
 
 #[test]

@@ -33,25 +33,24 @@ fn sample(ratio: f32, advantage: f32) -> Sample {
 #[test]
 fn a_ratio_on_the_bound_is_inside() {
     let (clip_ratio_low, clip_ratio_high, clip_ratio_c) = (0.25, 0.25, 3.0);
-    let bounds = [(1.25, 1.0), (0.75, -1.0)];
-    for (ratio, advantage) in bounds {
-        let ppo = PpoClip { clip_ratio_low, clip_ratio_high, clip_ratio_c };
-        let mini_rl = MiniRl { clip_ratio_low, clip_ratio_high, clip_ratio_c };
-        let remix = Remix { clip_ratio_low, clip_ratio_high };
-        let cispo = Cispo { low: 0.75, high: 1.25 };
-        let at = sample(ratio, advantage);
-        let gated = [ppo.gate::<Soft>(at), mini_rl.gate::<Soft>(at), remix.gate::<Soft>(at)];
-        for gated in gated {
+    let ppo = PpoClip { clip_ratio_low, clip_ratio_high, clip_ratio_c };
+    let mini_rl = MiniRl { clip_ratio_low, clip_ratio_high, clip_ratio_c };
+    let remix = Remix { clip_ratio_low, clip_ratio_high };
+    let cispo = Cispo { low: 0.75, high: 1.25 };
+    for (ratio, advantage) in [(1.25, 1.0), (0.75, -1.0)] {
+        let all = |at| {
+            let others = [ppo.gate::<Soft>(at), mini_rl.gate::<Soft>(at), remix.gate::<Soft>(at)];
+            (others, cispo.gate::<Soft>(at))
+        };
+        let (others, of_cispo) = all(sample(ratio, advantage));
+        for gated in others {
             assert_eq!((gated.weight, gated.clipped), (1.0, 0), "ratio {ratio}");
         }
-        let gated = cispo.gate::<Soft>(at);
-        assert_eq!((gated.weight, gated.clipped), (ratio, 0));
-        let beyond = sample(ratio + 0.01 * advantage, advantage);
-        assert!(ppo.gate::<Soft>(beyond).clipped != 0 && mini_rl.gate::<Soft>(beyond).clipped != 0);
-        assert!(remix.gate::<Soft>(beyond).clipped != 0 && cispo.gate::<Soft>(beyond).clipped != 0);
+        assert_eq!((of_cispo.weight, of_cispo.clipped), (ratio, 0));
+        let (others, of_cispo) = all(sample(ratio + 0.01 * advantage, advantage));
+        assert!(others.iter().all(|gated| gated.clipped != 0) && of_cispo.clipped != 0, "beyond {ratio}");
     }
-    let dual = PpoClip { clip_ratio_low, clip_ratio_high, clip_ratio_c };
-    assert_eq!(dual.gate::<Soft>(sample(3.0, -1.0)).clipped, 0);
+    assert_eq!(ppo.gate::<Soft>(sample(3.0, -1.0)).clipped, 0);
 }
 
 #[test]
@@ -111,16 +110,16 @@ fn the_largest_k3_may_be_at_the_smallest_log_ratio() {
 fn a_prior_without_a_known_error_is_weighed_by_the_data() {
     // r̄ 0.75, s²/n 1/16, (r̄ − v₀)² 9/16: λ = 1/9, baseline 2/3.
     let batch = Batch::new(&[0, 1, 2, 3, 4], &[0, 4], None).unwrap();
-    let params = GroupParams {
-        given: Some(&[0.0]),
-        ..GroupParams::new(Baseline::Shrunk { tau2: 0.0, laplace: false }, Scale::None { ddof: 1 })
+    let advantage = |rewards: [f32; 4], given: f32| {
+        let baseline = Baseline::Shrunk { tau2: 0.0, laplace: false };
+        let params =
+            GroupParams { given: Some(&[given]), ..GroupParams::new(baseline, Scale::None { ddof: 1 }) };
+        group_advantage(&Device::cpu(), &batch, &rewards, None, &params).unwrap().advantage
     };
-    let out = group_advantage(&Device::cpu(), &batch, &[1.0, 1.0, 0.0, 1.0], None, &params).unwrap();
-    near(&out.advantage, &[1.0, 1.0, 0.0, 1.0].map(|r| r - 2.0 / 3.0));
+    let rewards = [1.0, 1.0, 0.0, 1.0];
+    near(&advantage(rewards, 0.0), &rewards.map(|r| r - 2.0 / 3.0));
     // Rewards that all equal the prior say nothing against it.
-    let params = GroupParams { given: Some(&[0.5]), ..params };
-    let out = group_advantage(&Device::cpu(), &batch, &[0.5; 4], None, &params).unwrap();
-    assert_eq!(out.advantage, [0.0; 4]);
+    assert_eq!(advantage([0.5; 4], 0.5), [0.0; 4]);
 }
 
 #[test]
@@ -158,41 +157,29 @@ fn labels_and_candidates_at_the_end_of_the_vocabulary_are_refused() {
     };
     assert_eq!([run(2), run(1), run(3)], [(true, true), (false, false), (false, false)]);
     // As a launch over device memory would, without the call's own look at the candidates.
-    let alarm = |candidates: [u32; 2]| {
-        let (mut loss, mut row_alarm) = ([0.0], [0]);
-        let rows = LogitRows { logits: In::new(&z), rows: 1, vocab: 4, live: Mask::new(None) };
-        let kernel = OtrSampled {
-            rows,
-            labels: In::new(&[2]),
-            candidates: In::new(&candidates),
-            draws: 2,
-            beta: 0.5,
-            coef: In::new(&[1.0]),
-            loss: Out::new(&mut loss),
-            gradient: None,
-            row_alarm: Out::new(&mut row_alarm),
-        };
-        device.run(&kernel).unwrap();
-        row_alarm[0] > flag::LIMIT
-    };
-    let beyond = |label: u32| {
+    let alarm = |label: u32, candidates: Option<[u32; 2]>| {
         let (labels, mut loss, mut row_alarm) = ([label], [0.0], [0]);
-        let kernel = OtrExact {
-            rows: LogitRows { logits: In::new(&z), rows: 1, vocab: 4, live: Mask::new(None) },
-            labels: In::new(&labels),
-            kappa: 1.0,
-            beta: 0.5,
-            coef: In::new(&[1.0]),
-            loss: Out::new(&mut loss),
-            gradient: None,
-            row_alarm: Out::new(&mut row_alarm),
-        };
-        device.run(&kernel).unwrap();
+        let rows = LogitRows { logits: In::new(&z), rows: 1, vocab: 4, live: Mask::new(None) };
+        let (labels, coef, loss) = (In::new(&labels), In::new(&[1.0]), Out::new(&mut loss));
+        let (beta, gradient, out) = (0.5, None, Out::new(&mut row_alarm));
+        match candidates {
+            Some(drawn) => {
+                let (candidates, draws, row_alarm) = (In::new(&drawn), 2, out);
+                let sampled =
+                    OtrSampled { rows, labels, candidates, draws, beta, coef, loss, gradient, row_alarm };
+                device.run(&sampled).unwrap();
+            }
+            None => {
+                let (kappa, row_alarm) = (1.0, out);
+                let exact = OtrExact { rows, labels, kappa, beta, coef, loss, gradient, row_alarm };
+                device.run(&exact).unwrap();
+            }
+        }
         row_alarm[0] > flag::LIMIT
     };
-    assert_eq!([3, 1, 4].map(beyond), [false, true, true]);
+    assert_eq!([3, 1, 4].map(|label| alarm(label, None)), [false, true, true]);
     let candidates = [[0, 3], [0, 4], [0, 1], [1, 4], [3, 0]];
-    assert_eq!(candidates.map(alarm), [false, true, true, true, true]);
+    assert_eq!(candidates.map(|drawn| alarm(2, Some(drawn))), [false, true, true, true, true]);
 }
 
 #[test]
@@ -230,16 +217,11 @@ fn a_record_that_names_no_expert_raises_the_alarm() {
 
 const PPO: PpoClip = PpoClip { clip_ratio_low: 0.2, clip_ratio_high: 0.2, clip_ratio_c: 3.0 };
 
-/// dL/dlogp of the only token of a batch under PPO with this guard.
-fn slope(guard: Guard, logp: [f32; 2], advantage: f32, outputs: Outputs) -> f32 {
-    slope_of(PPO, (RatioGranularity::Token, guard), logp, advantage, outputs)
-}
-
-/// The same for any gate and ratio.
-fn slope_of<G: Gate>(
+/// dL/dlogp of the only token of a batch.
+fn slope<G: Gate>(
     gate: G,
     (level, guard): (RatioGranularity, Guard),
-    logp: [f32; 2],
+    [logp, logp_old]: [f32; 2],
     advantage: f32,
     outputs: Outputs,
 ) -> f32
@@ -250,34 +232,35 @@ where
     let weight = Weight { per_row: PerRow::One, denominator: 1.0, scale: 1.0 };
     let band = [0.8, 1.2];
     let params = PolicyParams { gate, level, guard, kl: None, kl_weighted: false, weight, band };
-    let (logp, logp_old, advantage) = ([logp[0]], [logp[1]], [advantage]);
+    let (logp, logp_old, advantage) = ([logp], [logp_old], [advantage]);
     let input = PolicyInput::new(&logp, &logp_old, Advantage::PerSequence(&advantage));
     let mut out = PolicyOutput::default();
     policy_loss(&Device::cpu(), &batch, &PolicyInput { outputs, ..input }, &params, &mut out).unwrap();
     out.coef[0]
 }
 
-/// Without and with the loss: a CPU has other loops for each.
-const SHORT: [Outputs; 2] = [Outputs::COEF, Outputs { loss: true, ..Outputs::COEF }];
+/// Where log r = 1, without and with the loss: a CPU has other loops for each.
+fn slopes<G: Gate>(gate: G, ratio: (RatioGranularity, Guard), advantage: f32) -> [f32; 2]
+where
+    for<'a> PolicyLoss<'a, G>: Compiled,
+{
+    let loss = Outputs { loss: true, ..Outputs::COEF };
+    [Outputs::COEF, loss].map(|outputs| slope(gate, ratio, [-1.0, -2.0], advantage, outputs))
+}
 
 #[test]
 fn a_token_outside_the_guard_keeps_its_gradient_where_it_is_straight_through() {
-    // log r = 1, guarded to 0.5; a negative advantage, which the clip at 0.8 does not stop: dL/dlogp = −A·r.
+    // Guarded to 0.5; a negative advantage, which the clip at 0.8 does not stop: dL/dlogp = −A·r.
     for (guard, want) in [(Guard::clamp(0.5), 0.0), (Guard::straight_through(0.5), 0.5f32.exp())] {
-        for outputs in SHORT {
-            near(&[slope(guard, [-1.0, -2.0], -1.0, outputs)], &[want]);
-        }
+        near(&slopes(PPO, (RatioGranularity::Token, guard), -1.0), &[want; 2]);
     }
 }
 
 #[test]
 fn a_sequence_beyond_its_bound_has_no_gradient() {
-    // log r = 1; a negative advantage, which the clip at 0.8 does not stop: dL/dlogp = −A·r within the bound.
+    // A negative advantage, which the clip at 0.8 does not stop: dL/dlogp = −A·r within the bound.
     for (log_max, want) in [(0.5, 0.0), (1.5, 1f32.exp())] {
-        for outputs in SHORT {
-            let ratio = (RatioGranularity::Sequence { log_max }, Guard::clamp(20.0));
-            near(&[slope_of(PPO, ratio, [-1.0, -2.0], -1.0, outputs)], &[want]);
-        }
+        near(&slopes(PPO, (RatioGranularity::Sequence { log_max }, Guard::clamp(20.0)), -1.0), &[want; 2]);
     }
 }
 
@@ -286,17 +269,15 @@ fn dppo_bounds_the_move_of_the_token_itself_whatever_the_guard() {
     // p − q = e^−1 − e^−2 = 0.2325, whatever the guard: dL/dlogp = −A·r, with the guarded r = e^0.5, within.
     for (clip_ratio_high, want) in [(0.2, 0.0), (0.25, -(0.5f32.exp()))] {
         let gate = DppoTv { clip_ratio_low: 0.2, clip_ratio_high, clip_ratio_c: 20.0 };
-        for outputs in SHORT {
-            let ratio = (RatioGranularity::Token, Guard::clamp(0.5));
-            near(&[slope_of(gate, ratio, [-1.0, -2.0], 1.0, outputs)], &[want]);
-        }
+        near(&slopes(gate, (RatioGranularity::Token, Guard::clamp(0.5)), 1.0), &[want; 2]);
     }
 }
 
 #[test]
 fn a_guard_beyond_87_lets_a_ratio_be_subnormal() {
     // e^−87.8 and its power of two, 2^−127, are subnormal. dL/dlogp = −A·r, times 2^64 to be normal again.
-    let got = slope(Guard::clamp(87.85), [-88.8, -1.0], 2f32.powi(64), Outputs::ALL);
+    let ratio = (RatioGranularity::Token, Guard::clamp(87.85));
+    let got = slope(PPO, ratio, [-88.8, -1.0], 2f32.powi(64), Outputs::ALL);
     let want = -(f64::from(-88.8f32 + 1.0)).exp() * 2f64.powi(64);
     assert!((f64::from(got) / want - 1.0).abs() < 1e-5, "{got} is not {want}");
 }
@@ -338,22 +319,24 @@ fn infinities_and_squares_of_exact_sums() {
 #[test]
 fn logarithms_within_their_bounds() {
     let ulps = |got: f32, want: f64| {
-        let unit =
-            f64::from(f32::from_bits((want.abs() as f32).to_bits() + 1)) - f64::from((want.abs()) as f32);
-        (f64::from(got) - want).abs() / unit
+        let size = want.abs() as f32;
+        (f64::from(got) - want).abs() / (f64::from(size.next_up()) - f64::from(size))
     };
     for bits in (1u32..f32::INFINITY.to_bits()).step_by(10_007) {
         let x = f32::from_bits(bits);
-        let (own, plus) = (num::ln::<Soft>(x), num::log1p::<Soft>(x));
-        assert!(ulps(own, f64::from(x).ln()) < 0.8, "ln({x:e}) = {own:e}");
-        assert!(ulps(plus, f64::from(x).ln_1p()) < 0.85, "log1p({x:e}) = {plus:e}");
+        let wide = f64::from(x);
+        let mut all = vec![
+            ("ln", num::ln::<Soft>(x), wide.ln(), 0.8),
+            ("log1p", num::log1p::<Soft>(x), wide.ln_1p(), 0.85),
+        ];
         if x > 88.0 && x < 88.7 {
-            let rest = num::expm1mx::<Soft>(x);
-            assert!(ulps(rest, f64::from(x).exp_m1() - f64::from(x)) < 2.5, "expm1mx({x:e}) = {rest:e}");
+            all.push(("expm1mx", num::expm1mx::<Soft>(x), wide.exp_m1() - wide, 2.5));
         }
         if x < 0.999 {
-            let minus = num::log1p::<Soft>(-x);
-            assert!(ulps(minus, f64::from(-x).ln_1p()) < 0.85, "log1p(-{x:e}) = {minus:e}");
+            all.push(("log1p of minus", num::log1p::<Soft>(-x), (-wide).ln_1p(), 0.85));
+        }
+        for (name, got, want, bound) in all {
+            assert!(ulps(got, want) < bound, "{name} {x:e} is {got:e}");
         }
     }
 }

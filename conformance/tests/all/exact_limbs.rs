@@ -1,16 +1,24 @@
 //! Totals as limbs: however an engine's integer sum over ranks proceeds, the bits are those of `merge`.
 
-use super::exact_batch::{Rows, shards, whole};
-use lockstep::core::Error as Argument;
+use super::exact_batch::{Rows, whole};
+use crate::refused::refused;
 use lockstep::core::aggregate::ExactMoments;
 use lockstep::core::aggregate::exact::{ExactSum, SUM_BYTES};
-use lockstep::ops::exact::{Limbs, PolicyTotals, exact_token_moments};
+use lockstep::ops::exact::{Limbs, PolicyTotals};
 use lockstep::plan::{Calls, Capacity};
-use lockstep::{Counts, Credit, Device, Error, Outputs, Recipe, Rollouts};
+use lockstep::{Counts, Credit, Device, Outputs, Recipe};
 use lockstep_conformance::cases::hash::Source;
 
+fn dapo() -> Recipe {
+    Recipe::named("dapo").unwrap()
+}
+
+fn counts(rows: &Rows) -> Counts {
+    rows.batch().counts(&Device::cpu()).unwrap()
+}
+
 /// An all-reduce of the limbs over ranks, in its own order.
-fn all_reduced<T: Limbs>(parts: &[T], seed: u64) -> T {
+pub(super) fn all_reduced<T: Limbs>(parts: &[T], seed: u64) -> T {
     let mut order: Vec<usize> = (0..parts.len()).collect();
     order.sort_by_key(|rank| Source::new(seed).bits(*rank));
     let (mut limbs, mut maxima) = (vec![0; T::LIMBS], [f64::NEG_INFINITY; 2]);
@@ -24,37 +32,19 @@ fn all_reduced<T: Limbs>(parts: &[T], seed: u64) -> T {
 }
 
 #[test]
-fn totals_and_moments_of_any_sharding_in_any_order() {
-    let (whole, recipe) = (whole(), Recipe::named("dapo").unwrap());
-    let counts = whole.batch().counts(&Device::cpu()).unwrap();
-    let totals = |rows: &Rows| rows.loss(&recipe, counts).totals();
-    let moments = |rows: &Rows| exact_token_moments(&rows.batch(), &rows.logp).unwrap();
-    let want = (totals(&whole).to_bytes(), moments(&whole).to_bytes());
-    for ranks in [1, 2, 3, 7] {
-        for seed in 0..4 {
-            let shards = shards(&whole, ranks, seed);
-            let parts: Vec<PolicyTotals> = shards.iter().map(totals).collect();
-            let of_values: Vec<ExactMoments> = shards.iter().map(moments).collect();
-            let got = (all_reduced(&parts, seed).to_bytes(), all_reduced(&of_values, seed).to_bytes());
-            assert!(got == want, "{ranks} ranks, seed {seed}");
-        }
-    }
-    assert_eq!(
-        all_reduced(&[PolicyTotals::default(), totals(&whole)], 0).to_bytes(),
-        want.0,
-        "a rank without rows"
-    );
+fn a_rank_without_rows() {
+    let whole = whole();
+    let totals = whole.loss(&dapo(), counts(&whole), Outputs::ALL).totals();
+    assert_eq!(all_reduced(&[PolicyTotals::default(), totals.clone()], 0).to_bytes(), totals.to_bytes());
     assert_eq!(all_reduced(&[ExactMoments::NONE; 3], 0), ExactMoments::NONE);
 }
 
 #[test]
 fn what_one_rank_did_not_measure_nobody_has() {
-    let (whole, recipe) = (whole(), Recipe::named("dapo").unwrap());
-    let counts = whole.batch().counts(&Device::cpu()).unwrap();
-    let with = |outputs| whole.loss_with(&recipe, counts, outputs).policy.totals();
+    let whole = whole();
     let loss = Outputs { loss: true, ..Outputs::COEF };
     for parts in [[Outputs::ALL, loss], [loss, Outputs::ALL], [Outputs::COEF, Outputs::ALL]] {
-        let parts = parts.map(with);
+        let parts = parts.map(|outputs| whole.loss(&dapo(), counts(&whole), outputs).policy.totals());
         let mut merged = parts[0].clone();
         merged.merge(&parts[1]);
         assert!(merged.metrics().is_none());
@@ -107,76 +97,54 @@ fn carries_of_as_many_ranks_as_there_may_be() {
             doubled.merge(&twin);
             let ranks = 1_i64 << doublings;
             let limbs: Vec<i64> = limbs.iter().map(|limb| limb * ranks).collect();
-            assert_eq!(
-                ExactSum::from_limbs(&limbs, maxima).unwrap().to_bytes(),
-                doubled.to_bytes(),
-                "{ranks} ranks, {last}"
-            );
+            let sum = ExactSum::from_limbs(&limbs, maxima).unwrap();
+            assert_eq!(sum.to_bytes(), doubled.to_bytes(), "{ranks} ranks, {last}");
         }
         let ranks = (1_i64 << 31) + 1;
         let limbs: Vec<i64> = limbs.iter().map(|limb| limb.wrapping_mul(ranks)).collect();
-        let error = ExactSum::from_limbs(&limbs, maxima).unwrap_err().to_string();
-        assert!(error.contains("`limbs`[1]") && error.contains("2^31 ranks"), "{error}");
+        refused(ExactSum::from_limbs(&limbs, maxima), "`limbs`[1]…2^31 ranks…");
     }
 }
 
 #[test]
 fn what_is_no_sum_of_limbs_is_refused() {
-    let (good, maxima) = whole()
-        .loss(&Recipe::named("dapo").unwrap(), Counts { tokens: 9, nonempty: 2, sequences: 2 })
-        .totals()
-        .to_limbs();
-    let refused = |at: usize, limb: i64, maxima: [f64; 2]| {
+    let counts = Counts { tokens: 9, nonempty: 2, sequences: 2 };
+    let (good, maxima) = whole().loss(&dapo(), counts, Outputs::ALL).totals().to_limbs();
+    let wrong = |at: usize, limb: i64, maxima: [f64; 2], says: &str| {
         let mut limbs = good.clone();
         limbs[at] = limb;
-        match PolicyTotals::from_limbs(&limbs, maxima) {
-            Err(Error::Argument(Argument::Value { argument, index, .. })) => (argument, index),
-            other => panic!("limb {at}: {other:?}"),
-        }
+        refused(PolicyTotals::from_limbs(&limbs, maxima), says);
     };
     for at in [0, 1, 2, 3, 4, 5, 50, 73, 74, 75, 76, PolicyTotals::LIMBS - 5, PolicyTotals::LIMBS - 1] {
-        assert_eq!(refused(at, -1, maxima), ("limbs", Some(at)));
+        wrong(at, -1, maxima, &format!("`limbs`[{at}] is …"));
     }
     // The last limb of a sum is signed: values that no sum reaches are refused.
-    assert_eq!(refused(5 + 67, i64::MAX - 1, maxima).0, "bytes of an exact sum");
+    wrong(5 + 67, i64::MAX - 1, maxima, "`bytes of an exact sum`…");
     // An average instead of a sum: bits that no binary64 number has.
-    assert_eq!(refused(5, 1, maxima).0, "bytes of an exact sum");
-    assert_eq!(refused(0, 1, [f64::NAN, 0.0]), ("maxima", Some(0)));
-    assert_eq!(refused(0, 1, [0.0, 0.1]), ("maxima", Some(1)));
+    wrong(5, 1, maxima, "`bytes of an exact sum`…");
+    wrong(0, 1, [f64::NAN, 0.0], "`maxima`[0] is …");
+    wrong(0, 1, [0.0, 0.1], "`maxima`[1] is …");
     for length in [0, PolicyTotals::LIMBS - 1, PolicyTotals::LIMBS + 1] {
-        let error = PolicyTotals::from_limbs(&vec![0; length], maxima).unwrap_err().to_string();
-        assert!(error.contains("limbs") && error.contains(&length.to_string()), "{error}");
+        refused(PolicyTotals::from_limbs(&vec![0; length], maxima), &format!("…limbs…{length}…"));
     }
     let (none, _) = ExactMoments::NONE.to_limbs();
     assert!(ExactMoments::from_limbs(&none, [f64::NAN, 0.0]).is_err());
     assert!(ExactMoments::from_limbs(&none, [1.0, 1.0]).is_err(), "extremes of no values");
     let counts = Counts { tokens: 3, nonempty: 1, sequences: 2 };
-    let error = PolicyTotals::of_rows(counts, Some(&[0.5]), None).unwrap_err().to_string();
-    assert!(error.contains("row_loss"), "{error}");
-    assert!(
-        PolicyTotals::of_rows(counts, None, Some((&[0.0; 26], &[0.0; 3])))
-            .unwrap_err()
-            .to_string()
-            .contains("row_maxima")
-    );
+    refused(PolicyTotals::of_rows(counts, Some(&[0.5]), None), "…row_loss…");
+    refused(PolicyTotals::of_rows(counts, None, Some((&[0.0; 26], &[0.0; 3]))), "…row_maxima…");
 }
 
 /// A plan's results contain the rows that the totals are made of.
 #[test]
 fn totals_out_of_a_plan() {
     let whole = whole();
-    let device = Device::cpu();
     let capacity = Capacity {
         tokens: whole.logp.len(),
         sequences: whole.advantage.len(),
         groups: whole.groups.len() - 1,
     };
-    let rollouts = Rollouts {
-        loss_mask: Some(&whole.mask),
-        logp: Some(&whole.logp),
-        logp_old: Some(&whole.old),
-        ..Rollouts::new(&whole.offsets, &whole.groups)
-    };
+    let (rollouts, device) = (whole.rollouts(), Device::cpu());
     let credit = Credit::per_sequence(whole.advantage.clone());
     for name in ["dapo", "gspo", "grpo", "gmpo"] {
         let recipe = Recipe::named(name).unwrap();

@@ -1,7 +1,7 @@
 //! Paths that a CPU computes differently from a GPU, or that write into a caller's memory, give the same
 //! bits.
 
-use crate::gate_batch::{credit, data, input};
+use crate::gate_batch::{batch, credit, data, input};
 use lockstep::core::advantage::Combine;
 use lockstep::core::aggregate::{PerRow, Weight};
 use lockstep::core::kl::{Kl, KlFormula};
@@ -128,8 +128,7 @@ fn memory_that_is_reused_changes_no_bit() {
     let (mut whitened, mut moved, mut value) = (vec![7.0; 3], vec![7.0; 900], ValueOutput::default());
     for seed in 0..4 {
         let data = data(seed);
-        let groups = [0, data.rows() as u32];
-        let batch = Batch::with_empty_rows(&data.offsets, &groups, data.mask.as_deref()).unwrap();
+        let batch = batch(&data);
         let [logp, old] = [slot::LOGP, slot::LOGP_OLD].map(|k| &data.element[k][..]);
         let values = Advantage::PerToken(logp);
         ops::whiten_into(&device, &batch, values, &WhitenParams::VERL, &mut whitened).unwrap();
@@ -160,9 +159,8 @@ fn recipes_reuse_buffers_without_a_trace() {
             logp_ref: Some(&data.element[slot::LOGP_REF]),
             ..input(&data)
         };
-        let names =
-            ["kl_cov", "clip_cov", "vespo", "topr", "opsm", "dro", "top_entropy", "nemo_kl", "ppo", "minpro"];
-        for name in names {
+        let names = "kl_cov clip_cov vespo topr opsm dro top_entropy nemo_kl ppo minpro";
+        for name in names.split(' ') {
             let mut recipe = Recipe::named(name).unwrap();
             if name == "clip_cov" {
                 recipe.mask = MaskChoice { top_entropy: Some(0.5), ..recipe.mask };
@@ -197,6 +195,18 @@ macro_rules! general {
 }
 general!(GeneralKl of KlImportance, GeneralCombine of Combine);
 
+/// Compares a run on each level with a run on the general path of the plain one.
+fn same_as_general<T: PartialEq>(at: u64, run: impl Fn(&Cpu, bool) -> T) {
+    let expected = run(&Cpu::PLAIN, true);
+    for cpu in [Cpu::PLAIN, Cpu::best()] {
+        assert!(run(&cpu, false) == expected, "{at} {}", cpu.level());
+    }
+}
+
+fn bits(values: Vec<f32>) -> Vec<u32> {
+    values.into_iter().map(f32::to_bits).collect()
+}
+
 #[test]
 fn a_kl_term_that_knows_its_estimator_has_the_bits_of_one_that_asks() {
     for seed in 0..48 {
@@ -208,11 +218,10 @@ fn a_kl_term_that_knows_its_estimator_has_the_bits_of_one_that_asks() {
             let bad = [f32::NAN, f32::NEG_INFINITY, 0.5, -3e38][choice(1, 4)];
             data.element[k].iter_mut().step_by(5).for_each(|x| *x = bad);
         }
-        let groups = [0, data.rows() as u32];
-        let batch = Batch::with_empty_rows(&data.offsets, &groups, data.mask.as_deref()).unwrap();
+        let batch = batch(&data);
         let estimator = [KlFormula::K1, KlFormula::Abs, KlFormula::K2, KlFormula::K3][seed as usize % 4];
         let kl = if choice(2, 2) == 0 { Kl::new(estimator) } else { Kl::guarded(estimator) };
-        let run = |cpu: &Cpu, general: bool| {
+        same_as_general(seed, |cpu, general| {
             let (n, rows) = (batch.tokens(), batch.sequences());
             let (mut value, mut gradient) = (vec![7.0; n], vec![7.0; n]);
             let (mut row_sum, mut row_alarm) = (vec![7.0; rows], vec![7; rows]);
@@ -237,14 +246,9 @@ fn a_kl_term_that_knows_its_estimator_has_the_bits_of_one_that_asks() {
             } else {
                 cpu.run(&kernel)
             }
-            let bits = |x: Vec<f32>| x.into_iter().map(f32::to_bits).collect::<Vec<_>>();
             let row_sum: Vec<u64> = row_sum.into_iter().map(f64::to_bits).collect();
             (bits(value), bits(gradient), row_sum, row_alarm)
-        };
-        let expected = run(&Cpu::PLAIN, true);
-        for cpu in [Cpu::PLAIN, Cpu::best()] {
-            assert!(run(&cpu, false) == expected, "{seed} {}", cpu.level());
-        }
+        });
     }
 }
 
@@ -261,7 +265,7 @@ fn two_components_have_the_bits_of_many() {
         let components: Vec<f32> = (0..600).map(value).collect();
         let weights = [[1.0, -0.5], [3e38, 1.0], [0.0, -0.0]][seed as usize % 3];
         let batch = Batch::with_empty_rows(&offsets, &[0, 4], None).unwrap();
-        let run = |cpu: &Cpu, general: bool| {
+        same_as_general(seed, |cpu, general| {
             let mut combined = vec![7.0; 300];
             let kernel = Combine {
                 cu_groups: batch.cu_seqlens(),
@@ -274,11 +278,7 @@ fn two_components_have_the_bits_of_many() {
             } else {
                 cpu.run(&kernel)
             }
-            combined.into_iter().map(f32::to_bits).collect::<Vec<_>>()
-        };
-        let expected = run(&Cpu::PLAIN, true);
-        for cpu in [Cpu::PLAIN, Cpu::best()] {
-            assert!(run(&cpu, false) == expected, "{seed} {}", cpu.level());
-        }
+            bits(combined)
+        });
     }
 }

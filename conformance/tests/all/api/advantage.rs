@@ -1,10 +1,10 @@
 //! Advantages of groups and over time, whitening.
 
-use super::launch::{Launch, of_groups};
+use super::launch::Launch;
+use lockstep::Advantage;
 use lockstep::ops::gae::{Ends, GaeInput, GaeOutput, GaeParams, Lambda};
 use lockstep::ops::vtrace::{VTraceInput, VTraceParams};
 use lockstep::ops::{self, advantage::GroupParams, whiten::WhitenParams};
-use lockstep::{Advantage, Batch, Device};
 use lockstep_conformance::cases::Case;
 use lockstep_conformance::ops::{gae::Gae, group::Group, vtrace::VTrace};
 use lockstep_conformance::oracle::vtrace::Constants;
@@ -12,11 +12,11 @@ use lockstep_conformance::precision::WORKED;
 use lockstep_core::advantage::Baseline;
 
 /// Covers the cases whose batch statistics are not those of a larger batch.
-pub(crate) fn check_group(device: &Device, case: &Case, group: &Group, expected: &Launch) {
+pub(crate) fn check_group(expected: &Launch<'_>, group: &Group) {
     if group.scale.needs_moments() || group.baseline == Baseline::Length {
         return;
     }
-    let data = &case.data;
+    let data = &expected.case.data;
     let params = GroupParams {
         limit: group.limit,
         least_std: group.least_std,
@@ -25,20 +25,20 @@ pub(crate) fn check_group(device: &Device, case: &Case, group: &Group, expected:
         ..GroupParams::new(group.baseline, group.scale).singleton(group.singleton)
     };
     let (rewards, valid) = (&data.element[0], data.mask.as_deref());
-    let out = of_groups(case, |b| ops::group_advantage(device, b, rewards, valid, &params));
+    let out = expected.of_groups(|b| ops::group_advantage(expected.device, b, rewards, valid, &params));
     expected.same("advantage", &out.advantage);
     expected.same("mean", &out.mean);
     expected.same("std", &out.std);
-    assert!(out.counted.iter().map(|n| f64::from(*n)).eq(expected.0["counted"].iter().copied()));
-    assert!(out.status.iter().map(|n| f64::from(*n)).eq(expected.0["status"].iter().copied()));
+    expected.same("counted", &out.counted);
+    expected.same("status", &out.status);
     if !out.pivot.is_empty() {
-        assert!(out.pivot.iter().map(|p| f64::from(*p)).eq(expected.0["pivot"].iter().copied()));
+        expected.same("pivot", &out.pivot);
     }
 }
 
 /// Values whitened by their own moments have mean 0 and, if nothing is added to the variance, variance 1.
-pub(crate) fn check_whiten(device: &Device, case: &Case, batch: &Batch<'_>) {
-    let values = &case.data.element[0];
+pub(crate) fn check_whiten(of: &Launch<'_>) {
+    let (device, batch, values) = (of.device, &of.batch(), &of.case.data.element[0]);
     let params = WhitenParams { eps: 0.0, ..WhitenParams::VERL };
     let own = ops::token_moments(device, batch, values).unwrap();
     let out = ops::whiten(device, batch, Advantage::PerToken(values), &params).unwrap();
@@ -52,22 +52,28 @@ pub(crate) fn check_whiten(device: &Device, case: &Case, batch: &Batch<'_>) {
 }
 
 /// Which sequences are terminated and which truncated.
-pub(crate) fn flags(case: &Case, bootstrap: bool) -> [Vec<u8>; 2] {
+fn flags(case: &Case, bootstrap: bool) -> [Vec<u8>; 2] {
     let truncated: Vec<u8> = case.data.row[1].iter().map(|x| u8::from(*x != 0.0 && bootstrap)).collect();
     [truncated.iter().map(|x| 1 - x).collect(), truncated]
 }
 
-pub(crate) fn check_gae(device: &Device, case: &Case, batch: &Batch<'_>, params: &Gae, expected: &Launch) {
-    let [terminated, truncated] = flags(case, params.bootstrap);
-    let ends = Ends::Flags { terminated: &terminated, truncated: &truncated, bootstrap: &case.data.row[0] };
-    let input = GaeInput { rewards: &case.data.element[0], values: &case.data.element[1], ends };
+fn ends<'a>(case: &'a Case, [terminated, truncated]: &'a [Vec<u8>; 2]) -> Ends<'a> {
+    Ends::Flags { terminated, truncated, bootstrap: &case.data.row[0] }
+}
+
+pub(crate) fn check_gae(expected: &Launch<'_>, params: &Gae) {
+    let (device, case, batch) = (expected.device, expected.case, &expected.batch());
+    let flags = flags(case, params.bootstrap);
+    let (rewards, values, ends) = (&case.data.element[0], &case.data.element[1], ends(case, &flags));
+    let input = GaeInput { rewards, values, ends };
     let lambda =
         params.length_alpha.map_or(Lambda::Fixed(params.lambda), |alpha| Lambda::LengthAdaptive { alpha });
-    let mut out = GaeOutput::default();
-    let of = |lambda_critic| GaeParams { gamma: params.gamma, lambda, lambda_critic };
-    ops::gae(device, batch, &input, &of(None), &mut out).unwrap();
-    let mut apart = GaeOutput::default();
-    ops::gae(device, batch, &input, &of(Some(lambda)), &mut apart).unwrap();
+    let [out, apart] = [None, Some(lambda)].map(|lambda_critic| {
+        let (params, mut out) =
+            (GaeParams { gamma: params.gamma, lambda, lambda_critic }, GaeOutput::default());
+        ops::gae(device, batch, &input, &params, &mut out).unwrap();
+        out
+    });
     assert!(out.advantage == apart.advantage && out.returns == apart.returns, "{}", case.label);
     if params.advantage {
         expected.same("advantage", &out.advantage);
@@ -78,15 +84,10 @@ pub(crate) fn check_gae(device: &Device, case: &Case, batch: &Batch<'_>, params:
     }
 }
 
-pub(crate) fn check_vtrace(
-    device: &Device,
-    case: &Case,
-    batch: &Batch<'_>,
-    params: &VTrace,
-    expected: &Launch,
-) {
-    let [terminated, truncated] = flags(case, params.bootstrap);
-    let ends = Ends::Flags { terminated: &terminated, truncated: &truncated, bootstrap: &case.data.row[0] };
+pub(crate) fn check_vtrace(expected: &Launch<'_>, params: &VTrace) {
+    let (device, case, batch) = (expected.device, expected.case, &expected.batch());
+    let flags = flags(case, params.bootstrap);
+    let ends = ends(case, &flags);
     let [rewards, values, logp, logp_rollout] = [0, 1, 2, 3].map(|k| &case.data.element[k][..]);
     let input = VTraceInput { logp, logp_rollout, rewards, values, ends };
     let Constants { gamma, lambda, rho_bar, rho_pg, c_bar } = params.constants;

@@ -5,19 +5,19 @@ use crate::vocab_parallel::{Batch, in_shards};
 use lockstep::core::logits::{LogitsGradient, LogitsStatistics, VocabParallelSums, VocabParallelTop};
 use lockstep::core::num::{Bf16, F16, Storage, Suffix};
 use lockstep::ops::logits::{Logits, Statistics, TwoRows};
-use lockstep::ops::{self};
-use lockstep::{Compiled, Device};
+use lockstep::{Compiled, ops};
 use lockstep_conformance::cases::Case;
 use lockstep_conformance::ops::logits::{Logits as LogitsTest, Which};
 use lockstep_conformance::ops::logits_kl::LogitsKl;
 use lockstep_conformance::ops::sampling::{Sampling, Which as Drawn, candidates};
 use lockstep_conformance::ops::vocab_parallel::{Part, VocabParallel};
 
-pub(crate) fn check_logits(device: &Device, case: &Case, params: &LogitsTest, expected: &Launch) {
+pub(crate) fn check_logits(expected: &Launch<'_>, params: &LogitsTest) {
+    let (device, case) = (expected.device, expected.case);
     match params.format {
-        Suffix::None => check_logits_as::<f32>(device, case, params, expected),
-        Suffix::Bf16 => check_logits_as::<Bf16>(device, case, params, expected),
-        Suffix::F16 => check_logits_as::<F16>(device, case, params, expected),
+        Suffix::None => check_logits_as::<f32>(expected, params),
+        Suffix::Bf16 => check_logits_as::<Bf16>(expected, params),
+        Suffix::F16 => check_logits_as::<F16>(expected, params),
     }
     // The API's coefficients are those of a mean.
     if let Which::Otr { beta, gradient } = params.which {
@@ -34,11 +34,12 @@ fn of_rows(case: &Case) -> (Vec<u32>, Vec<u8>) {
     (row[0].iter().map(|a| *a as u32).collect(), row[1].iter().map(|x| *x as u8).collect())
 }
 
-fn check_logits_as<S: Storage>(device: &Device, case: &Case, params: &LogitsTest, expected: &Launch)
+fn check_logits_as<S: Storage>(expected: &Launch<'_>, params: &LogitsTest)
 where
     for<'a> LogitsStatistics<'a, S>: Compiled,
     for<'a> LogitsGradient<'a, S>: Compiled,
 {
+    let (device, case) = (expected.device, expected.case);
     let (labels, live) = of_rows(case);
     let loss_mask = params.masked.then_some(&live[..]);
     let mut logits: Vec<S> = case.data.element[0].iter().map(|z| S::narrow(*z)).collect();
@@ -64,20 +65,16 @@ where
     }
 }
 
-pub(crate) fn check_vocab_parallel(device: &Device, case: &Case, params: &VocabParallel, expected: &Launch) {
+pub(crate) fn check_vocab_parallel(expected: &Launch<'_>, params: &VocabParallel) {
     match params.format {
-        Suffix::None => check_vocab_parallel_as::<f32>(device, case, params, expected),
-        Suffix::Bf16 => check_vocab_parallel_as::<Bf16>(device, case, params, expected),
-        Suffix::F16 => check_vocab_parallel_as::<F16>(device, case, params, expected),
+        Suffix::None => check_vocab_parallel_as::<f32>(expected, params),
+        Suffix::Bf16 => check_vocab_parallel_as::<Bf16>(expected, params),
+        Suffix::F16 => check_vocab_parallel_as::<F16>(expected, params),
     }
 }
 
-fn check_vocab_parallel_as<S: Storage>(
-    device: &Device,
-    case: &Case,
-    params: &VocabParallel,
-    expected: &Launch,
-) where
+fn check_vocab_parallel_as<S: Storage>(expected: &Launch<'_>, params: &VocabParallel)
+where
     for<'a> VocabParallelTop<'a, S>: Compiled,
     for<'a> VocabParallelSums<'a, S>: Compiled,
     for<'a> LogitsGradient<'a, S>: Compiled,
@@ -87,6 +84,7 @@ fn check_vocab_parallel_as<S: Storage>(
         // The results of the calls are the kernels' own.
         Part::Top | Part::Sums { .. } => return,
     };
+    let (device, case) = (expected.device, expected.case);
     let ((labels, live), rows) = (of_rows(case), case.data.rows());
     let vocab = case.data.elements() / rows;
     let batch = Batch {
@@ -107,7 +105,7 @@ fn check_vocab_parallel_as<S: Storage>(
     same_statistics(expected, &out, moments);
 }
 
-fn same_statistics(expected: &Launch, out: &Statistics, moments: bool) {
+fn same_statistics(expected: &Launch<'_>, out: &Statistics, moments: bool) {
     expected.same("logp", &out.logp);
     expected.same("lse", &out.lse);
     if moments {
@@ -117,8 +115,9 @@ fn same_statistics(expected: &Launch, out: &Statistics, moments: bool) {
     }
 }
 
-pub(crate) fn check_logits_kl(device: &Device, case: &Case, params: &LogitsKl, expected: &Launch) {
-    let live: Vec<u8> = case.data.row[1].iter().map(|x| *x as u8).collect();
+pub(crate) fn check_logits_kl(expected: &Launch<'_>, params: &LogitsKl) {
+    let (device, case) = (expected.device, expected.case);
+    let (_, live) = of_rows(case);
     let rows = TwoRows {
         logits: &case.data.element[0],
         reference: &case.data.element[1],
@@ -133,33 +132,26 @@ pub(crate) fn check_logits_kl(device: &Device, case: &Case, params: &LogitsKl, e
     }
 }
 
-pub(crate) fn check_sampling(device: &Device, case: &Case, params: &Sampling, expected: &Launch) {
-    let labels: Vec<u32> = case.data.row[0].iter().map(|a| *a as u32).collect();
-    let live: Vec<u8> = case.data.row[1].iter().map(|x| *x as u8).collect();
-    let rows = Logits {
-        logits: &case.data.element[0],
-        labels: &labels,
-        loss_mask: params.masked.then_some(&live[..]),
-    };
+pub(crate) fn check_sampling(expected: &Launch<'_>, params: &Sampling) {
+    let (device, case) = (expected.device, expected.case);
+    let (labels, live) = of_rows(case);
+    let loss_mask = params.masked.then_some(&live[..]);
+    let rows = Logits { logits: &case.data.element[0], labels: &labels, loss_mask };
     match params.which {
         Drawn::Tokens { temperature, seed, first: 0 } => {
             let tokens = ops::draw_tokens(device, &rows, temperature, params.draws, seed).unwrap();
             let vocab = case.data.elements() / case.data.rows();
             let mut counts = vec![0.0f32; case.data.elements()];
-            tokens
-                .iter()
-                .enumerate()
-                .for_each(|(k, a)| counts[k / params.draws * vocab + *a as usize] += 1.0);
+            let place = |(k, a): (usize, &u32)| k / params.draws * vocab + *a as usize;
+            tokens.iter().enumerate().for_each(|drawn| counts[place(drawn)] += 1.0);
             expected.same("counts", &counts);
         }
         Drawn::Tokens { .. } => {}
         Drawn::Otr { beta, gradient } => {
-            let drawn: Vec<u32> = (0..case.data.rows())
-                // The API sorts.
-                .flat_map(|r| {
-                    candidates(&case.data.element[0][case.data.span(r)], params.draws).into_iter().rev()
-                })
-                .collect();
+            // The API sorts.
+            let of_row =
+                |r| candidates(&case.data.element[0][case.data.span(r)], params.draws).into_iter().rev();
+            let drawn: Vec<u32> = (0..case.data.rows()).flat_map(of_row).collect();
             let out = ops::otr_sampled(device, &rows, &drawn, beta, None, gradient).unwrap();
             expected.same("loss", &out.row_loss);
         }

@@ -1,14 +1,12 @@
 //! Policy losses, KL, ratios and their statistics.
 
-use super::launch::{Launch, counts};
+use super::launch::Launch;
 use lockstep::core::kl::Kl;
 use lockstep::ops;
 use lockstep::ops::policy_loss::{GmpoParams, PolicyParams, gmpo as gmpo_loss};
-use lockstep::{
-    Advantage, Batch, Compiled, Counts, Device, Metrics, Outputs, PolicyInput, PolicyOutput, RatioStats,
-};
+use lockstep::{Advantage, Compiled, Counts, Metrics, Outputs, PolicyInput, PolicyOutput, RatioStats};
 use lockstep_conformance::cases::params::BAND;
-use lockstep_conformance::cases::{Case, slot};
+use lockstep_conformance::cases::{Data, slot};
 use lockstep_conformance::ops::gmpo::Gmpo;
 use lockstep_conformance::ops::policy_loss::Policy;
 use lockstep_conformance::precision::BY_HAND;
@@ -16,7 +14,7 @@ use lockstep_core::gate::Gate;
 use lockstep_core::policy_loss::PolicyLoss;
 
 /// Mean, population standard deviation and effective sample size from sums.
-pub(crate) fn check_spread(sums: &Launch, n: f64, mean: f64, std: f64, ess: f64) {
+pub(crate) fn check_spread(sums: &Launch<'_>, n: f64, mean: f64, std: f64, ess: f64) {
     let (excess, squares) = (sums.sum("sum_excess") / n, sums.sum("sum_excess_squared") / n);
     let variance = (squares - excess * excess).max(0.0);
     assert!((mean - 1.0 - excess).abs() <= BY_HAND * mean);
@@ -26,7 +24,7 @@ pub(crate) fn check_spread(sums: &Launch, n: f64, mean: f64, std: f64, ess: f64)
     assert!((ess - kept.min(1.0)).abs() <= BY_HAND && ess <= 1.0);
 }
 
-pub(crate) fn check_metrics(sums: &Launch, m: &Metrics, counts: Counts) {
+pub(crate) fn check_metrics(sums: &Launch<'_>, m: &Metrics, counts: Counts) {
     assert_eq!(m.tokens, counts.tokens);
     if m.tokens == 0 {
         return assert_eq!(*m, Metrics::default());
@@ -51,7 +49,7 @@ pub(crate) fn check_metrics(sums: &Launch, m: &Metrics, counts: Counts) {
     check_spread(sums, n as f64, m.ratio_mean, m.ratio_std, m.ess);
 }
 
-pub(crate) fn check_ratios(sums: &Launch, s: &RatioStats, counts: Counts) {
+pub(crate) fn check_ratios(sums: &Launch<'_>, s: &RatioStats, counts: Counts) {
     assert_eq!(s.tokens, counts.tokens);
     if s.tokens == 0 {
         return assert_eq!(*s, RatioStats::default());
@@ -64,12 +62,19 @@ pub(crate) fn check_ratios(sums: &Launch, s: &RatioStats, counts: Counts) {
     check_spread(sums, s.tokens as f64, s.ratio_mean, s.ratio_std, s.ess);
 }
 
-pub(crate) fn check_policy<G: Gate>(device: &Device, case: &Case, policy: &Policy, gate: G, expected: &Launch)
+fn input(data: &Data, per_token: bool) -> PolicyInput<'_> {
+    let advantage = match per_token {
+        true => Advantage::PerToken(&data.element[slot::ADVANTAGE]),
+        false => Advantage::PerSequence(&data.row[0]),
+    };
+    PolicyInput::new(&data.element[slot::LOGP], &data.element[slot::LOGP_OLD], advantage)
+}
+
+pub(crate) fn check_policy<G: Gate>(expected: &Launch<'_>, policy: &Policy, gate: G)
 where
     for<'a> PolicyLoss<'a, G>: Compiled,
 {
-    let (data, groups) = (&case.data, [0, case.data.rows() as u32]);
-    let batch = Batch::with_empty_rows(&data.offsets, &groups, data.mask.as_deref()).unwrap();
+    let (data, batch) = (&expected.case.data, expected.batch());
     let Policy { level, guard, kl, weight, per_token, weights, loss, token_loss, metrics, .. } = *policy;
     let params = PolicyParams { gate, level, guard, kl, kl_weighted: false, weight, band: BAND };
     let input = PolicyInput {
@@ -77,29 +82,21 @@ where
         logp_second: G::SECOND.then_some(&data.element[policy.gate.second()][..]),
         weights: weights.then_some(&data.element[slot::WEIGHTS][..]),
         outputs: Outputs { loss, token_loss, metrics },
-        ..PolicyInput::new(
-            &data.element[slot::LOGP],
-            &data.element[slot::LOGP_OLD],
-            if per_token {
-                Advantage::PerToken(&data.element[slot::ADVANTAGE])
-            } else {
-                Advantage::PerSequence(&data.row[0])
-            },
-        )
+        ..input(data, per_token)
     };
     // A reused output: nothing from the last call may show.
     let mut out = PolicyOutput::default();
     (out.coef, out.row_loss, out.loss) = (vec![9.0; 99_999], vec![9.0; 9], Some(9.0));
-    ops::policy_loss::policy_loss(device, &batch, &input, &params, &mut out).unwrap();
+    ops::policy_loss::policy_loss(expected.device, &batch, &input, &params, &mut out).unwrap();
     expected.same("coef", &out.coef);
-    assert_eq!(out.counts, counts(case));
+    assert_eq!(out.counts, expected.counts());
     assert_eq!(out.token_loss.is_empty(), !token_loss || data.elements() == 0);
     assert_eq!((out.loss.is_some(), out.metrics.is_some()), (policy.wants_loss(), metrics));
     if token_loss {
         expected.same("token_loss", &out.token_loss);
     }
     if let Some(loss) = out.loss {
-        expected.same64("row_loss", &out.row_loss);
+        expected.same("row_loss", &out.row_loss);
         let scale: f64 = out.row_loss.iter().map(|x| x.abs()).sum();
         assert!((loss - out.row_loss.iter().sum::<f64>()).abs() <= BY_HAND * scale);
     }
@@ -108,46 +105,31 @@ where
     }
 }
 
-pub(crate) fn check_kl(device: &Device, case: &Case, kl: &Kl, expected: &Launch) {
-    let (data, groups) = (&case.data, [0, case.data.rows() as u32]);
-    let batch = Batch::with_empty_rows(&data.offsets, &groups, data.mask.as_deref()).unwrap();
-    let out = ops::kl(device, &batch, &data.element[slot::LOGP], &data.element[slot::LOGP_OLD], kl).unwrap();
-    expected.same64("row_sum", &out.row_sum);
-    if expected.0.contains_key("kl") {
+pub(crate) fn check_kl(expected: &Launch<'_>, kl: &Kl) {
+    let [logp, logp_ref] = [slot::LOGP, slot::LOGP_OLD].map(|k| &expected.case.data.element[k]);
+    let out = ops::kl(expected.device, &expected.batch(), logp, logp_ref, kl).unwrap();
+    expected.same("row_sum", &out.row_sum);
+    if expected.outputs.contains_key("kl") {
         expected.same("kl", &out.kl);
         expected.same("gradient", &out.gradient);
     }
 }
 
-pub(crate) fn check_gmpo(device: &Device, case: &Case, gmpo: &Gmpo, expected: &Launch) {
-    let (data, groups) = (&case.data, [0, case.data.rows() as u32]);
-    let batch = Batch::with_empty_rows(&data.offsets, &groups, data.mask.as_deref()).unwrap();
-    let Gmpo {
-        mean,
-        guard,
-        clip: [clip_log_low, clip_log_high],
-        denominator,
-        per_token,
-        weights,
-        loss,
-        metrics,
-        ..
-    } = *gmpo;
+pub(crate) fn check_gmpo(expected: &Launch<'_>, gmpo: &Gmpo) {
+    let (data, batch) = (&expected.case.data, expected.batch());
+    let Gmpo { mean, guard, denominator, per_token, weights, loss, metrics, .. } = *gmpo;
+    let [clip_log_low, clip_log_high] = gmpo.clip;
     let params = GmpoParams { mean, clip_log_low, clip_log_high, guard, denominator, band: BAND };
-    let advantage = match per_token {
-        true => Advantage::PerToken(&data.element[slot::ADVANTAGE]),
-        false => Advantage::PerSequence(&data.row[0]),
-    };
     let input = PolicyInput {
         weights: weights.then_some(&data.element[slot::WEIGHTS][..]),
         outputs: Outputs { loss, token_loss: false, metrics },
-        ..PolicyInput::new(&data.element[slot::LOGP], &data.element[slot::LOGP_OLD], advantage)
+        ..input(data, per_token)
     };
     let mut out = PolicyOutput::default();
-    gmpo_loss(device, &batch, &input, &params, &mut out).unwrap();
+    gmpo_loss(expected.device, &batch, &input, &params, &mut out).unwrap();
     expected.same("coef", &out.coef);
     if loss {
-        expected.same64("row_loss", &out.row_loss);
+        expected.same("row_loss", &out.row_loss);
     }
     if let Some(metrics) = &out.metrics {
         check_metrics(expected, metrics, out.counts);

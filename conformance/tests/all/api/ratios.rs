@@ -3,11 +3,11 @@
 use super::launch::Launch;
 use lockstep::core::ratio::ess::EPS;
 use lockstep::ops;
-use lockstep::{Batch, Device};
-use lockstep_conformance::cases::{Case, slot};
+use lockstep_conformance::cases::slot;
 use lockstep_conformance::ops::ratios::Ratios;
 
-pub(crate) fn check(device: &Device, case: &Case, batch: &Batch<'_>, params: &Ratios, expected: &Launch) {
+pub(crate) fn check(expected: &Launch<'_>, params: &Ratios) {
+    let (device, case, batch) = (expected.device, expected.case, &expected.batch());
     let [logp, logp_old, weights] =
         [slot::LOGP, slot::LOGP_OLD, slot::WEIGHTS].map(|k| &case.data.element[k][..]);
     let versions: Vec<i32> = case.data.index.iter().map(|v| v.cast_signed()).collect();
@@ -22,18 +22,17 @@ pub(crate) fn check(device: &Device, case: &Case, batch: &Batch<'_>, params: &Ra
         }
         Ratios::Staleness { current, max } => {
             let out = ops::staleness(device, batch, &versions, current, max).unwrap();
-            let kept: Vec<f32> = out.kept_mask.iter().map(|m| f32::from(*m)).collect();
-            expected.same("kept_mask", &kept);
-            let start = out.start_version.iter().map(|v| f64::from(v.cast_unsigned()));
-            assert!(start.eq(expected.0["row_start"].iter().copied()), "{}", case.label);
-            let left = expected.0["row_kept"].iter().map(|n| u8::from(*n > 0.0));
+            expected.same("kept_mask", &out.kept_mask);
+            let start: Vec<u32> = out.start_version.iter().map(|v| v.cast_unsigned()).collect();
+            expected.same("row_start", &start);
+            let left = expected.outputs["row_kept"].iter().map(|n| u8::from(*n > 0.0));
             assert!(left.eq(out.kept.iter().copied()), "{}", case.label);
         }
         // The API only ever adds one constant.
         Ratios::Ess { eps } => {
             let out = ops::token_sample_sizes(device, batch, weights).unwrap();
             if eps == EPS {
-                expected.same64("ess", &out.rows);
+                expected.same("ess", &out.rows);
             }
         }
     }

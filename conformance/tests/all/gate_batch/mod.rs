@@ -53,7 +53,3 @@ pub(crate) fn run_with(
 ) -> Result<PolicyOutput, Error> {
     recipe.loss(&Device::cpu(), input, credit).map(|loss| loss.policy)
 }
-
-pub(crate) fn text(result: Result<impl std::fmt::Debug, Error>) -> String {
-    result.unwrap_err().to_string()
-}

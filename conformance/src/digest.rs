@@ -9,7 +9,7 @@
 
 use crate::cases::{Case, corpus};
 use crate::configurations::configurations;
-use crate::output::{Output, Values};
+use crate::output::Output;
 use crate::{launch, levels};
 use lockstep::{Backend, Device, recipe};
 
@@ -42,8 +42,7 @@ impl Hasher {
         for output in outputs {
             self.0.text(output.name);
             self.0.bytes((output.len() as u64).to_le_bytes());
-            let width: u8 = if matches!(output.values, Values::F64(_)) { 8 } else { 4 };
-            self.0.bytes([width]);
+            self.0.bytes([output.width()]);
             self.0.bytes(output.bytes());
         }
     }
@@ -104,11 +103,11 @@ impl std::fmt::Display for RecipesReport {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let (names, here) = (recipe::names().len(), self.configurations.len());
         writeln!(f, "recipes {} ({names} names, {here} configurations)", self.digest)?;
-        for (name, found) in
-            self.configurations.iter().filter(|(_, found)| found.as_ref() != Ok(&self.digest))
-        {
+        for (name, found) in &self.configurations {
             let (Ok(what) | Err(what)) = found;
-            writeln!(f, "DIFFERS {name:<18} {what}")?;
+            if found.as_ref() != Ok(&self.digest) {
+                writeln!(f, "DIFFERS {name:<18} {what}")?;
+            }
         }
         let published = PUBLISHED_RECIPES.trim();
         if self.digest != published {

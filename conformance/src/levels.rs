@@ -14,6 +14,13 @@ pub struct Absent {
     pub required: bool,
 }
 
+/// The level of this name. Errors: there is none.
+pub fn named(name: &str) -> Result<SimdLevel, String> {
+    let found = SimdLevel::ALL.into_iter().find(|level| level.name() == name);
+    let known = || SimdLevel::ALL.map(SimdLevel::name).join(", ");
+    found.ok_or_else(|| format!("no level is called '{name}': expected one of {}", known()))
+}
+
 /// Opens a device of this level. Errors: why there is none.
 pub fn open(level: SimdLevel, threads: usize) -> Result<Device, Absent> {
     Device::cpu_with(Some(level), Some(threads)).map_err(|error| Absent::new(level.name(), error.to_string()))

@@ -71,13 +71,14 @@ impl Output {
         }
     }
 
+    /// The width of an element in bytes.
+    pub fn width(&self) -> u8 {
+        if matches!(self.values, Values::F64(_)) { 8 } else { 4 }
+    }
+
     /// Whether element `i` was never written.
     pub fn is_poison(&self, i: usize) -> bool {
-        match &self.values {
-            Values::F32(v) => v[i].to_bits() == POISON,
-            Values::F64(v) => v[i].to_bits() == POISON64,
-            Values::U32(v) => v[i] == POISON,
-        }
+        self.bits(i) == if self.width() == 8 { POISON64 } else { POISON.into() }
     }
 
     /// The elements of row `row`.
@@ -90,11 +91,8 @@ impl Output {
 
     /// Little-endian bytes, the form that is hashed.
     pub fn bytes(&self) -> Vec<u8> {
-        match &self.values {
-            Values::F32(v) => v.iter().flat_map(|x| x.to_bits().to_le_bytes()).collect(),
-            Values::F64(v) => v.iter().flat_map(|x| x.to_bits().to_le_bytes()).collect(),
-            Values::U32(v) => v.iter().flat_map(|x| x.to_le_bytes()).collect(),
-        }
+        let bytes = |i| self.bits(i).to_le_bytes().into_iter().take(self.width().into());
+        (0..self.len()).flat_map(bytes).collect()
     }
 }
 

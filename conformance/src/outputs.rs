@@ -16,25 +16,20 @@ pub(crate) trait Captured: Copy {
     fn values(values: Vec<Self>) -> Values;
 }
 
-impl Captured for f32 {
-    const POISON: f32 = f32::from_bits(POISON);
-    fn values(values: Vec<f32>) -> Values {
-        Values::F32(values)
-    }
+macro_rules! own {
+    ($($element:ty: $kind:ident, $poison:expr;)*) => {$(
+        impl Captured for $element {
+            const POISON: $element = $poison;
+            fn values(values: Vec<$element>) -> Values {
+                Values::$kind(values)
+            }
+        }
+    )*};
 }
-
-impl Captured for f64 {
-    const POISON: f64 = f64::from_bits(POISON64);
-    fn values(values: Vec<f64>) -> Values {
-        Values::F64(values)
-    }
-}
-
-impl Captured for u32 {
-    const POISON: u32 = POISON;
-    fn values(values: Vec<u32>) -> Values {
-        Values::U32(values)
-    }
+own! {
+    f32: F32, f32::from_bits(POISON);
+    f64: F64, f64::from_bits(POISON64);
+    u32: U32, POISON;
 }
 
 /// As their bits.

@@ -31,11 +31,8 @@ impl Found {
 impl fmt::Display for Found {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Found { alone, hosts, launches, differing } = self;
-        write!(
-            f,
-            "{alone} recipes are launches alone, {hosts} have a call on the host; {launches} launches, "
-        )?;
-        write!(f, "{} recipes differ {differing:?}", differing.len())
+        write!(f, "{alone} recipes are launches alone, {hosts} have a call on the host; ")?;
+        write!(f, "{launches} launches, {} recipes differ {differing:?}", differing.len())
     }
 }
 
@@ -126,8 +123,7 @@ fn of_credits(a: &Credit, b: &Credit, rollouts: &Rollouts<'_>) -> impl Iterator<
         ("loss_mask", live(mask(a)) == live(mask(b))),
     ]
     .into_iter()
-    .filter(|(_, same)| !same)
-    .map(|(name, _)| name)
+    .filter_map(|(name, same)| (!same).then_some(name))
 }
 
 fn of_losses(a: &Loss, b: &Loss) -> impl Iterator<Item = &'static str> {
@@ -147,6 +143,5 @@ fn of_losses(a: &Loss, b: &Loss) -> impl Iterator<Item = &'static str> {
         ("entropy", entropy(a) == entropy(b)),
     ]
     .into_iter()
-    .filter(|(_, same)| !same)
-    .map(|(name, _)| name)
+    .filter_map(|(name, same)| (!same).then_some(name))
 }

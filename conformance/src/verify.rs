@@ -10,6 +10,7 @@ use crate::digest::{self, Hasher, PUBLISHED};
 use crate::launch;
 use crate::levels::{self, Absent};
 use crate::output::{Output, first_difference};
+use crate::suite::{SMALL, size};
 use lockstep::{Backend, Device};
 use lockstep_core::op::OPS;
 use std::fmt;
@@ -70,9 +71,6 @@ struct Expected {
     outputs: Vec<Output>,
 }
 
-/// Only cases with at most this many elements are repeated.
-const SMALL: usize = 20_000;
-
 /// Runs `plan`.
 pub fn verify(plan: &Plan) -> Report {
     let reference = levels::reference();
@@ -125,10 +123,6 @@ pub fn verify(plan: &Plan) -> Report {
         corpus: (corpus.len(), values),
         plan: plan.clone(),
     }
-}
-
-fn size(outputs: &[Output]) -> usize {
-    outputs.iter().map(Output::len).sum()
 }
 
 /// Number of values compared, or the first difference.

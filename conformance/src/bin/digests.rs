@@ -28,12 +28,7 @@ fn asked() -> Result<Vec<SimdLevel>, String> {
     if names.is_empty() {
         return Ok(SimdLevel::available());
     }
-    let known = || SimdLevel::ALL.map(SimdLevel::name).join(", ");
-    let level = |name: &String| {
-        let found = SimdLevel::ALL.into_iter().find(|level| level.name() == name);
-        found.ok_or_else(|| format!("no level is called '{name}': expected one of {}", known()))
-    };
-    names.iter().map(level).collect()
+    names.iter().map(|name| levels::named(name)).collect()
 }
 
 /// Prints every digest and returns whether all equal the published ones.

@@ -22,8 +22,8 @@ use std::process::ExitCode;
 fn main() -> ExitCode {
     let arguments = Vec::from_iter(std::env::args().skip(1));
     let done = match arguments.iter().map(String::as_str).collect::<Vec<_>>()[..] {
-        [level] => named(level).and_then(every_op),
-        [level, "planted"] => named(level).and_then(planted),
+        [level] => levels::named(level).and_then(every_op),
+        [level, "planted"] => levels::named(level).and_then(planted),
         _ => Err("usage: races LEVEL [planted]".into()),
     };
     match done {
@@ -33,11 +33,6 @@ fn main() -> ExitCode {
             ExitCode::FAILURE
         }
     }
-}
-
-fn named(name: &str) -> Result<SimdLevel, String> {
-    let found = SimdLevel::ALL.into_iter().find(|level| level.name() == name);
-    found.ok_or_else(|| format!("no level is called '{name}'"))
 }
 
 /// A kernel shared by several threads.

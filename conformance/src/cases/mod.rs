@@ -95,7 +95,7 @@ impl Data {
 
     /// The offsets, as ops take them.
     pub(crate) fn packed(&self) -> Result<Offsets<'_>, String> {
-        Offsets::new("offsets", &self.offsets, self.elements(), "elements").map_err(|error| error.to_string())
+        offsets("offsets", &self.offsets, self.elements(), "elements")
     }
 
     /// The mask, as ops take it.
@@ -139,6 +139,16 @@ pub(crate) fn pairs<A: Clone, B: Clone>(
     inner: impl IntoIterator<Item = B> + Clone,
 ) -> impl Iterator<Item = (A, B)> {
     outer.into_iter().flat_map(move |a| inner.clone().into_iter().map(move |b| (a.clone(), b)))
+}
+
+/// Offsets of `count` units, as ops take them.
+pub(crate) fn offsets<'a>(
+    name: &'static str,
+    offsets: &'a [u32],
+    count: usize,
+    of: &'static str,
+) -> Result<Offsets<'a>, String> {
+    Offsets::new(name, offsets, count, of).map_err(|error| error.to_string())
 }
 
 /// One launch of one op.

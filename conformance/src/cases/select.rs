@@ -1,6 +1,7 @@
 //! The same rows in a different batch: reordered, repeated, alone, at another offset.
 
 use super::{Case, Data};
+use std::ops::Range;
 
 /// The rows `rows` of `data` in that order, after `lead` masked elements of garbage in a row of their own (0:
 /// no such row).
@@ -36,19 +37,20 @@ pub fn select(case: &Case, rows: &[usize], lead: usize) -> Case {
         for (new, old) in new.element.iter_mut().zip(&old.element) {
             new.extend(&old[span.clone()]);
         }
-        if let (Some(new), Some(old)) = (&mut new.mask, &old.mask) {
+        for (new, old) in new.mask.iter_mut().zip(&old.mask) {
             new.extend(&old[span.clone()]);
         }
-        if !old.element64.is_empty() {
-            new.element64.extend(&old.element64[span.clone()]);
-        }
-        if !old.index.is_empty() {
-            new.index.extend(&old.index[span.clone()]);
-        }
+        new.element64.extend(part(&old.element64, &span));
+        new.index.extend(part(&old.index, &span));
         for (new, old) in new.row.iter_mut().zip(&old.row) {
             new.push(old[row]);
         }
         new.offsets.push(new.offsets[new.offsets.len() - 1] + span.len() as u32);
     }
     Case { data: new, ..case.clone() }
+}
+
+/// The elements of a row, unless the op has no such array.
+fn part<'a, T>(array: &'a [T], span: &Range<usize>) -> &'a [T] {
+    if array.is_empty() { &[] } else { &array[span.clone()] }
 }

@@ -6,11 +6,8 @@ use lockstep_core::check::{BLOCK, CheckOffsets, CheckValues, Domain};
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Check {
-    /// `check_offsets` of [`Data::index`].
-    Offsets {
-        /// Required value of the last offset.
-        elements: usize,
-    },
+    /// `check_offsets` of [`Data::index`], the last of which must be `elements`.
+    Offsets { elements: usize },
     /// `check_values` of the first array.
     Values { domain: Domain },
 }
@@ -63,16 +60,14 @@ impl OpTest for Check {
 
     fn corpus(source: Source) -> Vec<Case> {
         let mut cases = Vec::new();
-        for op in 0..2 {
-            for length in LENGTHS {
-                for (f, faults) in faults(length, source.fork(length as u64)).into_iter().enumerate() {
-                    let source = source.fork((length * 8 + f) as u64);
-                    let mask = if f % 2 == 0 { Mask::Absent } else { Mask::Random };
-                    cases.push(match op {
-                        0 => offsets(length, f, &faults, source),
-                        _ => checked_values(length, DOMAINS[cases.len() % 4], mask, f, &faults, source),
-                    });
-                }
+        for (op, length) in pairs(0..2, LENGTHS) {
+            for (f, faults) in faults(length, source.fork(length as u64)).into_iter().enumerate() {
+                let source = source.fork((length * 8 + f) as u64);
+                let mask = if f % 2 == 0 { Mask::Absent } else { Mask::Random };
+                cases.push(match op {
+                    0 => checked_offsets(length, f, &faults, source),
+                    _ => checked_values(length, DOMAINS[cases.len() % 4], mask, f, &faults, source),
+                });
             }
         }
         cases
@@ -85,7 +80,7 @@ impl OpTest for Check {
         let mut faults: Vec<usize> = (0..count).map(|_| draw.below(length)).collect();
         faults.sort_unstable();
         match op {
-            "check_offsets" => offsets(length, 0, &faults, source),
+            "check_offsets" => checked_offsets(length, 0, &faults, source),
             _ => {
                 let (domain, mask) = (draw.pick(&DOMAINS), draw.pick(&Mask::ALL));
                 checked_values(length, domain, mask, draw.below(6), &faults, source)
@@ -121,7 +116,7 @@ fn faults(elements: usize, source: Source) -> Vec<Vec<usize>> {
     vec![vec![], vec![0], vec![last], vec![seam], vec![before, last], vec![random]]
 }
 
-fn offsets(length: usize, f: usize, faults: &[usize], source: Source) -> Case {
+fn checked_offsets(length: usize, f: usize, faults: &[usize], source: Source) -> Case {
     let mut index = vec![0u32; length];
     for i in 1..length {
         index[i] = index[i - 1] + source.below(i, 5) as u32;

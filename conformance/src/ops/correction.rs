@@ -136,15 +136,10 @@ impl OpTest for Correction {
         }
         add(Correction::Mismatch { bound: f32::INFINITY }, &small()[0], Range::Realistic);
         add(Correction::Mismatch { bound: 20.0 }, &large(), Range::Realistic);
-        for level in LEVELS {
-            for rule in RULES {
-                for (k, range) in [Range::Realistic, Range::Wide, Range::Ties].into_iter().enumerate() {
-                    let (low, high) = BANDS[k];
-                    let bound = [20.0, 20.0, 5.0][k];
-                    let params = Weights { level, rule, low, high, bound, reject: REJECTS[k] };
-                    add(Correction::Weights(params), &small()[k], range);
-                }
-            }
+        for ((level, rule), k) in pairs(pairs(LEVELS, RULES), 0..3) {
+            let ((low, high), bound) = (BANDS[k], [20.0, 20.0, 5.0][k]);
+            let params = Weights { level, rule, low, high, bound, reject: REJECTS[k] };
+            add(Correction::Weights(params), &small()[k], [Range::Realistic, Range::Wide, Range::Ties][k]);
         }
         // Every statistic on its own.
         for statistic in Statistic::ALL {

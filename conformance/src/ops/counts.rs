@@ -3,7 +3,6 @@
 use super::prelude::*;
 use crate::oracle::counts as oracle;
 use lockstep_core::aggregate::BatchCounts;
-use lockstep_core::ragged::Offsets;
 
 /// Arguments of `batch_counts`: as many parts as the data have rows; the sequences' offsets are
 /// [`Data::index`].
@@ -20,12 +19,10 @@ impl OpTest for Counts {
     const ROWS_ARE_BLOCKS: bool = true;
 
     fn run(&self, backend: &dyn Backend, data: &Data, out: &mut Outputs<'_>) -> Result<(), String> {
-        let parts = data.rows();
-        let offsets = Offsets::new("cu_seqlens", &data.index, data.elements(), "tokens");
         backend.run(&checked!(BatchCounts {
-            cu_seqlens: offsets.map_err(|e| e.to_string())?,
+            cu_seqlens: offsets("cu_seqlens", &data.index, data.elements(), "tokens")?,
             loss_mask: data.masked(),
-            parts,
+            parts: data.rows(),
             tokens: out.row(NAMES[0]),
             nonempty: out.row(NAMES[1]),
             longest: out.row(NAMES[2]),

@@ -13,14 +13,11 @@ pub struct EntropyBonus {
     pub kappa: f32,
 }
 
+const REASON: &str = "exp within 1 ULP (two units), two products or one quotient, one sum";
+
 impl OpTest for EntropyBonus {
     const OPS: &'static [&'static str] = &["entropy_bonus"];
-    const ALLOWED: &'static [Allowance] = &[allow(
-        "entropy_bonus",
-        &["shaped"],
-        4.0,
-        "exp within 1 ULP (two units), two products or one quotient, one sum",
-    )];
+    const ALLOWED: &'static [Allowance] = &[allow("entropy_bonus", &["shaped"], 4.0, REASON)];
     const CATCHES: &'static str =
         "a bonus that turns the sign of an advantage; -0·log 0; a sequence's advantage on another's tokens";
 

@@ -36,24 +36,21 @@ fn bias_of(e: usize) -> f32 {
     [0.0, 0.125, -0.25, 0.5, 0.0, -1.5, 0.25, -0.125][(e * 5 + e / 8) % 8]
 }
 
+const OF_GATES: &str = "the exponent rounds once (in the magnitude), exp or sigmoid within 1 ULP, a binary64 \
+                        quotient, two roundings";
+
 impl OpTest for Gating {
     names! {
         Gating { backward: false, .. } => "gating_forward",
         Gating { backward: true, .. } => "gating_backward",
     }
     const ALLOWED: &'static [Allowance] = &[
-        allow(
-            "gating_forward",
-            &GATES,
-            4.0,
-            "the exponent rounds once (in the magnitude), exp or sigmoid within 1 ULP, a binary64 quotient, \
-             two roundings",
-        ),
+        allow("gating_forward", &GATES, 4.0, OF_GATES),
         allow(
             "gating_forward",
             &["group_sum"],
             4.0,
-            "two sigmoids within 1 ULP, two biases added, one sum, each rounded once",
+            "two sigmoids within 1 ULP, two biases, one sum: rounded each",
         ),
         allow(
             "gating_backward",

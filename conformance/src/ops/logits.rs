@@ -9,21 +9,12 @@ use lockstep_core::num::{Bf16, F16, Storage, Suffix};
 use lockstep_core::ragged::{Mask, Out};
 use lockstep_cpu::Compiled;
 
-/// Which op, with its arguments.
+/// Which op: whether there are entropies and sums of squares, and a coefficient of the entropy.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Which {
-    Statistics {
-        /// Whether to return entropies and sums of squares.
-        moments: bool,
-    },
-    Gradient {
-        /// Whether there is a coefficient of the entropy.
-        entropy: bool,
-    },
-    Otr {
-        beta: f32,
-        gradient: bool,
-    },
+    Statistics { moments: bool },
+    Gradient { entropy: bool },
+    Otr { beta: f32, gradient: bool },
 }
 
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -75,7 +66,19 @@ impl OpTest for Logits {
 
     fn run(&self, backend: &dyn Backend, data: &Data, out: &mut Outputs<'_>) -> Result<(), String> {
         match (self.format, self.which) {
-            (_, Which::Otr { beta, gradient }) => self.otr(backend, data, out, beta, gradient),
+            (_, Which::Otr { beta, gradient }) => {
+                let (labels, live) = of_rows(data);
+                backend.run(&checked!(OtrExact {
+                    rows: self.rows(data, &data.element[0], &live),
+                    labels: In::new(&labels),
+                    kappa: self.temperature,
+                    beta,
+                    coef: In::new(&data.row[COEF]),
+                    loss: out.row("loss"),
+                    row_alarm: out.alarm(),
+                    gradient: gradient.then(|| out.element("gradient")),
+                }))
+            }
             (Suffix::None, _) => self.run_as::<f32>(backend, data, out),
             (Suffix::Bf16, _) => self.run_as::<Bf16>(backend, data, out),
             (Suffix::F16, _) => self.run_as::<F16>(backend, data, out),
@@ -216,27 +219,6 @@ impl Logits {
             coef_entropy: entropy.then(|| In::new(&data.row[COEF_ENTROPY][..])),
             gradient: out.element("gradient"),
             row_alarm: out.alarm(),
-        }))
-    }
-
-    fn otr(
-        &self,
-        backend: &dyn Backend,
-        data: &Data,
-        out: &mut Outputs<'_>,
-        beta: f32,
-        wanted: bool,
-    ) -> Result<(), String> {
-        let (labels, live) = of_rows(data);
-        backend.run(&checked!(OtrExact {
-            rows: self.rows(data, &data.element[0], &live),
-            labels: In::new(&labels),
-            kappa: self.temperature,
-            beta,
-            coef: In::new(&data.row[COEF]),
-            loss: out.row("loss"),
-            row_alarm: out.alarm(),
-            gradient: wanted.then(|| out.element("gradient")),
         }))
     }
 

@@ -168,7 +168,7 @@ mod prelude {
     pub(super) use crate::cases::random::Draw;
     pub(super) use crate::cases::shapes::{self, Shape, large, small};
     pub(super) use crate::cases::values::{NO_LOGP, NO_WEIGHT, NOT_FINITE, Range};
-    pub(super) use crate::cases::{Case, Data, numbered, pairs, rewards, slot, values};
+    pub(super) use crate::cases::{Case, Data, numbered, offsets, pairs, rewards, slot, values};
     pub(super) use crate::expect::{Want, push_all};
     pub(super) use crate::outputs::Outputs;
     pub(super) use crate::precision::{Allowance, EXP, ROUNDED, SUM64, TERMS, allow};

@@ -25,14 +25,11 @@ fn similarity(data: &Data, i: usize, j: usize) -> f32 {
     data.element[0][i] * data.element[0][j] + data.element[1][i] * data.element[1][j]
 }
 
+const REASON: &str = "novelty rounds to binary32 once; its range is in the magnitude of the reward";
+
 impl OpTest for Novelty {
     const OPS: &'static [&'static str] = &["novelty_bands"];
-    const ALLOWED: &'static [Allowance] = &[allow(
-        "novelty_bands",
-        &["shaped", "novelty"],
-        1.0,
-        "novelty rounds to binary32 once; its range is in the magnitude of the reward",
-    )];
+    const ALLOWED: &'static [Allowance] = &[allow("novelty_bands", &["shaped", "novelty"], 1.0, REASON)];
     const CATCHES: &'static str = "the diagonal in a maximum; a range over both classes; 0/0 in a class of \
                                    equals; neighbours without an answer";
 

@@ -4,7 +4,6 @@
 use super::prelude::*;
 use crate::oracle::optimal_token_baseline::{self as oracle, Token};
 use lockstep_core::advantage::OptimalTokenBaseline as Kernel;
-use lockstep_core::ragged::Offsets;
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct OptimalTokenBaseline {
@@ -42,14 +41,12 @@ impl OpTest for OptimalTokenBaseline {
 
     fn run(&self, backend: &dyn Backend, data: &Data, out: &mut Outputs<'_>) -> Result<(), String> {
         let [cu_seqlens, cu_groups] = sequences(data);
-        let offsets = Offsets::new("cu_seqlens", &cu_seqlens, data.elements(), "elements");
-        let groups = Offsets::new("cu_groups", &cu_groups, cu_seqlens.len() - 1, "sequences");
         let count =
             |pair: &[u32]| (pair[0] as usize..pair[1] as usize).filter(|i| data.live(*i)).count() as u32;
         let live: Vec<u32> = cu_seqlens.windows(2).map(count).collect();
         backend.run(&checked!(Kernel {
-            cu_groups: groups.map_err(|e| e.to_string())?,
-            cu_seqlens: offsets.map_err(|e| e.to_string())?,
+            cu_groups: offsets("cu_groups", &cu_groups, cu_seqlens.len() - 1, "sequences")?,
+            cu_seqlens: offsets("cu_seqlens", &cu_seqlens, data.elements(), "elements")?,
             loss_mask: data.masked(),
             returns: In::new(&data.element[0]),
             weights: In::new(&data.element[1]),

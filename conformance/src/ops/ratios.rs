@@ -15,23 +15,10 @@ use lockstep_core::ratio::{
 /// Arguments of the four ops. Versions are [`Data::index`]; `u32::MAX` means −1.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Ratios {
-    Scan {
-        kind: ScanKind,
-        /// Whether minima are capped at 0.
-        cap: bool,
-    },
-    Proximal {
-        current: i32,
-        interpolation: Interpolation,
-    },
-    Staleness {
-        current: i32,
-        max: i32,
-    },
-    Ess {
-        /// Added to Σ w².
-        eps: f64,
-    },
+    Scan { kind: ScanKind, cap: bool },
+    Proximal { current: i32, interpolation: Interpolation },
+    Staleness { current: i32, max: i32 },
+    Ess { eps: f64 },
 }
 
 const DIFFERENCES: &str = "a difference, and a binary64 sum or a minimum of those, rounded once more";

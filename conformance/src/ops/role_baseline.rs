@@ -13,16 +13,14 @@ pub struct RoleBaseline {
 
 const ORDERS: [Order; 2] = [Order::SubtractThenUpdate, Order::UpdateThenSubtract];
 
+const OTHER_ORDER: &str =
+    "binary64 maps joined in another order: a few roundings of 2^-53, 2^-29 of a unit each";
+
 impl OpTest for RoleBaseline {
     const OPS: &'static [&'static str] = &["role_baseline"];
     const ALLOWED: &'static [Allowance] = &[
         allow("role_baseline", &["advantage"], 1.0, ROUNDED),
-        allow(
-            "role_baseline",
-            &["state_out"],
-            1e-7,
-            "binary64 maps joined in another order: a few roundings of 2^-53, 2^-29 of a unit each",
-        ),
+        allow("role_baseline", &["state_out"], 1e-7, OTHER_ORDER),
     ];
     const CATCHES: &'static str = "a reward in its own baseline; a state that an empty role loses; a game \
                                    without a score that decays it";

@@ -14,12 +14,8 @@ use lockstep_core::ragged::Mask;
 /// Which op, with its arguments.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Which {
-    Tokens {
-        temperature: f32,
-        seed: u64,
-        /// Position of row 0.
-        first: u64,
-    },
+    /// `draw_tokens`, with the position of row 0.
+    Tokens { temperature: f32, seed: u64, first: u64 },
     /// `otr_sampled`, with candidates from a hash of the row.
     Otr { beta: f32, gradient: bool },
 }

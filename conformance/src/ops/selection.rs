@@ -12,33 +12,17 @@ use lockstep_core::select::{
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Selection {
-    Covariance {
-        /// Means of advantages and log-probabilities.
-        means: [f64; 2],
-        per_token: bool,
-    },
-    /// `selection_key` of the advantages.
-    Key {
-        band: [f32; 2],
-        /// Whether tokens that PPO's clip stops are left out.
-        unclipped: bool,
-        order: Order,
-    },
+    /// `covariance`, with means of advantages and log-probabilities.
+    Covariance { means: [f64; 2], per_token: bool },
+    /// `selection_key` of the advantages; with `unclipped`, without tokens that PPO's clip stops.
+    Key { band: [f32; 2], unclipped: bool, order: Order },
     /// `digit_counts` of [`Data::index`].
     Counts { prefix: u32, shift: u32 },
-    /// `narrow_digits` of [`Data::index`], `[8][R]`.
-    Narrow {
-        /// Prefix and number wanted.
-        state: [u32; 2],
-        shift: u32,
-    },
-    /// `select_top` of [`Data::index`].
-    Top {
-        /// Bound and number wanted.
-        state: [u32; 2],
-        /// Whether the values are kept where selected and replaced elsewhere, or the reverse.
-        on: bool,
-    },
+    /// `narrow_digits` of [`Data::index`], `[8][R]`, with the prefix and the number wanted.
+    Narrow { state: [u32; 2], shift: u32 },
+    /// `select_top` of [`Data::index`], with the bound and the number wanted. Values are kept where selected
+    /// and replaced elsewhere if `on`, otherwise the reverse.
+    Top { state: [u32; 2], on: bool },
 }
 
 const CLIP: PpoClip = PpoClip { clip_ratio_low: 0.2, clip_ratio_high: 0.28, clip_ratio_c: f32::INFINITY };

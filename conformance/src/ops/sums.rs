@@ -9,12 +9,10 @@ use lockstep_core::team::Direction;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sums {
-    Aggregate {
-        values: bool,
-    },
-    RowScan {
-        direction: Direction,
-    },
+    /// `aggregate`: with `values`, sums as well as counts.
+    Aggregate { values: bool },
+    /// `row_scan`.
+    RowScan { direction: Direction },
     /// `fold_rows` of [`Data::element64`].
     FoldRows,
 }

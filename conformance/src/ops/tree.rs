@@ -8,7 +8,7 @@ use crate::cases::responses::{PAD, responses};
 use crate::oracle::{tree_advantage, tree_nodes, tree_sort};
 use crate::output::Values;
 use crate::outputs::element;
-use lockstep_core::ragged::{Mask as Valid, Offsets};
+use lockstep_core::ragged::Mask as Valid;
 use lockstep_core::tree::{NONE, TreeAdvantage, TreeNodes, TreeSort};
 
 /// Which op.
@@ -255,8 +255,7 @@ impl Tree {
         backend.run(&TreeSort {
             cu_merges: data.packed()?,
             middle: In::new(&middle),
-            cu_seqlens: Offsets::new("cu_seqlens", &cu_seqlens, tokens.len(), "tokens")
-                .map_err(|e| e.to_string())?,
+            cu_seqlens: offsets("cu_seqlens", &cu_seqlens, tokens.len(), "tokens")?,
             tokens: In::new(&tokens),
             pad: self.pad(),
             order: In::new(&order),
@@ -298,8 +297,7 @@ impl Tree {
         let std: Vec<f32> = (0..cu_groups.len() - 1).map(|g| self.std(g) as f32).collect();
         backend.run(&checked!(TreeAdvantage {
             cu_seqlens: data.packed()?,
-            cu_groups: Offsets::new("cu_groups", &cu_groups, sequences, "sequences")
-                .map_err(|e| e.to_string())?,
+            cu_groups: offsets("cu_groups", &cu_groups, sequences, "sequences")?,
             loss_mask: data.masked(),
             rewards: In::new(&data.row[0]),
             valid: Valid::all(),

@@ -13,22 +13,13 @@ use lockstep_core::num::{Bf16, F16, Storage, Suffix};
 use lockstep_core::ragged::{Mask, Out};
 use lockstep_cpu::Compiled;
 
-/// How far the ops go.
+/// How far the ops go, as in [`Which`].
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Part {
     Top,
-    Sums {
-        /// Whether to sum for entropies and sums of squares.
-        moments: bool,
-    },
-    Statistics {
-        /// Whether to return entropies and sums of squares.
-        moments: bool,
-    },
-    Gradient {
-        /// Whether there is a coefficient of the entropy.
-        entropy: bool,
-    },
+    Sums { moments: bool },
+    Statistics { moments: bool },
+    Gradient { entropy: bool },
 }
 
 #[derive(Clone, Copy, Debug, PartialEq)]

@@ -6,62 +6,42 @@ use super::aggregate::exact_sum;
 /// The baseline that rewards are compared with.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Baseline {
+    /// Mean.
     Mean,
     /// Mean of the others.
     LeaveOneOut,
     /// Σ w R / (Σ w + eps).
-    Weighted {
-        eps: f64,
-    },
+    Weighted { eps: f64 },
     /// Lower median.
     Median,
     /// Second-largest reward.
     Second,
+    /// The given number.
     Given,
     /// V0.5-style fusion of mean and prior, with the variance of the prior's error (0 stands for
     /// (mean − prior)², at least s²/n) or a Laplace-smoothed binary variance.
-    Shrunk {
-        tau2: f64,
-        laplace: bool,
-    },
+    Shrunk { tau2: f64, laplace: bool },
 }
 
 /// What the difference is divided by.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Scale {
     /// 1.
-    None {
-        ddof: f64,
-    },
+    None { ddof: f64 },
     /// std + eps.
-    Std {
-        ddof: f64,
-        eps: f64,
-    },
+    Std { ddof: f64, eps: f64 },
     /// std of the others + eps, if that std is not 0.
-    LeaveOneOutStd {
-        ddof: f64,
-        eps: f64,
-    },
+    LeaveOneOutStd { ddof: f64, eps: f64 },
     /// Root mean square of R − b, + eps.
-    RootMeanSquare {
-        ddof: f64,
-        eps: f64,
-    },
+    RootMeanSquare { ddof: f64, eps: f64 },
     /// Median of |R − b|, + floor.
-    Mad {
-        floor: f64,
-    },
+    Mad { floor: f64 },
+    /// The mean.
     Mean,
     /// A batch-wide deviation + eps.
-    Batch {
-        std: f64,
-        eps: f64,
-    },
+    Batch { std: f64, eps: f64 },
     /// A batch-wide factor.
-    Fraction {
-        of: f64,
-    },
+    Fraction { of: f64 },
 }
 
 /// One member.

@@ -20,13 +20,14 @@ use crate::output::{Output, first_difference};
 pub type Checked = Result<usize, String>;
 
 /// Cases with more elements than this run only in [`same_bits`].
-const SMALL: usize = 20_000;
+pub(crate) const SMALL: usize = 20_000;
 
 fn small(cases: &[Case]) -> impl Iterator<Item = &Case> {
     cases.iter().filter(|case| case.data.elements() <= SMALL)
 }
 
-fn size(outputs: &[Output]) -> usize {
+/// Number of values.
+pub(crate) fn size(outputs: &[Output]) -> usize {
     outputs.iter().map(Output::len).sum()
 }
 
@@ -50,12 +51,8 @@ pub fn same_bits(backend: &dyn Backend, reference: &dyn Backend, cases: &[Case])
             return Err(violation("same_bits", backend, case, found));
         }
         if let Some((output, index)) = poisoned(&got) {
-            return Err(violation(
-                "never written",
-                backend,
-                case,
-                (output, index, 0, got_bits(&got, output, index)),
-            ));
+            let found = (output, index, 0, got_bits(&got, output, index));
+            return Err(violation("never written", backend, case, found));
         }
         compared += size(&got);
     }
@@ -81,9 +78,8 @@ pub fn optional_outputs(backend: &dyn Backend, cases: &[Case]) -> Checked {
             let params = AnyOp::Policy(Policy { loss, token_loss, metrics, ..policy });
             for other in launch::run(backend, &Case { params, ..case.clone() })? {
                 let Some(output) = whole.iter().find(|o| o.name == other.name) else { continue };
-                if let Some(found) =
-                    first_difference(std::slice::from_ref(output), std::slice::from_ref(&other))
-                {
+                let [whole, part] = [output, &other].map(std::slice::from_ref);
+                if let Some(found) = first_difference(whole, part) {
                     return Err(violation("optional_outputs", backend, case, found));
                 }
                 compared += other.len();

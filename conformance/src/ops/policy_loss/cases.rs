@@ -50,34 +50,30 @@ fn policy_loss(source: Source) -> Vec<Case> {
 fn with_gates(gates: &[AnyGate], source: Source) -> Vec<Case> {
     let mut cases = Vec::new();
     let mut terms = kls().into_iter().cycle();
-    for &gate in gates {
-        for guard in guards() {
-            for step in 0..3 {
-                let k = cases.len();
-                let kl = if step == 0 { None } else { terms.next() };
-                let bits = source.fork(7).bits(k);
-                let on = |bit: u32| bits >> bit & 1 == 1;
-                let params = Policy {
-                    guard,
-                    kl: kl.map(|kl| (kl, [0.05, 0.0, 1.0][k % 3])),
-                    weight: weights()[k % 6],
-                    per_token: on(0),
-                    weights: on(1),
-                    loss: on(2),
-                    token_loss: on(3),
-                    metrics: on(4),
-                    ..Policy::of(gate)
-                };
-                let range = match Range::ALL[(bits >> 8) as usize % 4] {
-                    // The bounds at exactly 1 are there for exact ties; log-ratios of 1e-6 would all be in
-                    // doubt beside them.
-                    Range::Tiny if gate == super::gates::gates()[2] => Range::Ties,
-                    range => range,
-                };
-                let mask = Mask::ALL[(bits >> 16) as usize % 6];
-                cases.push(token_case(params, &small()[k % 3], mask, range, k, source));
-            }
-        }
+    for ((&gate, guard), step) in pairs(pairs(gates, guards()), 0..3) {
+        let k = cases.len();
+        let kl = if step == 0 { None } else { terms.next() };
+        let bits = source.fork(7).bits(k);
+        let on = |bit: u32| bits >> bit & 1 == 1;
+        let params = Policy {
+            guard,
+            kl: kl.map(|kl| (kl, [0.05, 0.0, 1.0][k % 3])),
+            weight: weights()[k % 6],
+            per_token: on(0),
+            weights: on(1),
+            loss: on(2),
+            token_loss: on(3),
+            metrics: on(4),
+            ..Policy::of(gate)
+        };
+        let range = match Range::ALL[(bits >> 8) as usize % 4] {
+            // The bounds at exactly 1 are there for exact ties; log-ratios of 1e-6 would all be in doubt beside
+            // them.
+            Range::Tiny if gate == super::gates::gates()[2] => Range::Ties,
+            range => range,
+        };
+        let mask = Mask::ALL[(bits >> 16) as usize % 6];
+        cases.push(token_case(params, &small()[k % 3], mask, range, k, source));
     }
     cases
 }
@@ -90,35 +86,27 @@ fn first_of_each_op(gates: &[AnyGate]) -> impl Iterator<Item = AnyGate> {
 /// Every entry point of every gate: a GPU has separate code for each.
 fn entries(gates: &[AnyGate], source: Source) -> Vec<Case> {
     let mut cases: Vec<Case> = Vec::new();
-    for gate in first_of_each_op(gates) {
-        for kl in [
-            None,
-            Some((kls()[6], 0.05)),
-            Some((kls()[7], 1.0)),
-            Some((kls()[0], 0.05)),
-            Some((kls()[3], 0.5)),
-        ] {
-            for wants in 0..4 {
-                let k = cases.len();
-                // Coefficients only, twice: on the fast path, and with weights. Then losses, then metrics.
-                let (loss, token_loss, metrics) = match wants {
-                    0 | 1 => (false, false, false),
-                    2 => [(true, false, false), (true, true, false), (false, true, false)][(k / 4) % 3],
-                    _ => (k / 4 % 2 == 1, k / 8 % 2 == 1, true),
-                };
-                let params = Policy {
-                    kl,
-                    weight: weights()[k % 5],
-                    per_token: wants == 1 && (k / 4).is_multiple_of(2),
-                    weights: wants % 2 == 1,
-                    loss,
-                    token_loss,
-                    metrics,
-                    ..Policy::of(gate)
-                };
-                cases.push(cycled(params, [Range::Realistic, Range::Wide][k % 2], k, source));
-            }
-        }
+    let terms = [(6, 0.05), (7, 1.0), (0, 0.05), (3, 0.5)].map(|(k, coef)| Some((kls()[k], coef)));
+    let terms = [None].into_iter().chain(terms);
+    for ((gate, kl), wants) in pairs(pairs(first_of_each_op(gates), terms), 0..4) {
+        let k = cases.len();
+        // Coefficients only, twice: on the fast path, and with weights. Then losses, then metrics.
+        let (loss, token_loss, metrics) = match wants {
+            0 | 1 => (false, false, false),
+            2 => [(true, false, false), (true, true, false), (false, true, false)][(k / 4) % 3],
+            _ => (k / 4 % 2 == 1, k / 8 % 2 == 1, true),
+        };
+        let params = Policy {
+            kl,
+            weight: weights()[k % 5],
+            per_token: wants == 1 && (k / 4).is_multiple_of(2),
+            weights: wants % 2 == 1,
+            loss,
+            token_loss,
+            metrics,
+            ..Policy::of(gate)
+        };
+        cases.push(cycled(params, [Range::Realistic, Range::Wide][k % 2], k, source));
     }
     labelled("entry", cases).collect()
 }
@@ -139,24 +127,22 @@ fn usual(gates: &[AnyGate], source: Source) -> Vec<Case> {
 /// Sequence-level ratios: every gate, with and without a bound that is reached.
 fn sequences(gates: &[AnyGate], source: Source) -> Vec<Case> {
     let mut cases = Vec::new();
-    for &gate in gates {
-        for log_max in [10.0, 0.03125, f32::INFINITY] {
-            let k: usize = cases.len();
-            let params = Policy {
-                level: RatioGranularity::Sequence { log_max },
-                guard: guards()[k % 5],
-                kl: (k % 4 == 3).then(|| (kls()[k % 11], 0.05)),
-                weight: weights()[k % 5],
-                per_token: k.is_multiple_of(2),
-                weights: k % 3 == 1,
-                loss: k % 5 > 1,
-                token_loss: k % 5 > 2,
-                metrics: k % 5 == 4,
-                ..Policy::of(gate)
-            };
-            let range = [Range::Realistic, Range::Wide, Range::Realistic, Range::Ties][k % 4];
-            cases.push(cycled(params, range, k, source));
-        }
+    for (&gate, log_max) in pairs(gates, [10.0, 0.03125, f32::INFINITY]) {
+        let k: usize = cases.len();
+        let params = Policy {
+            level: RatioGranularity::Sequence { log_max },
+            guard: guards()[k % 5],
+            kl: (k % 4 == 3).then(|| (kls()[k % 11], 0.05)),
+            weight: weights()[k % 5],
+            per_token: k.is_multiple_of(2),
+            weights: k % 3 == 1,
+            loss: k % 5 > 1,
+            token_loss: k % 5 > 2,
+            metrics: k % 5 == 4,
+            ..Policy::of(gate)
+        };
+        let range = [Range::Realistic, Range::Wide, Range::Realistic, Range::Ties][k % 4];
+        cases.push(cycled(params, range, k, source));
     }
     labelled("sequence", cases).collect()
 }

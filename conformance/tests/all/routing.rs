@@ -128,13 +128,6 @@ fn replaying_the_natural_choice_changes_no_bit() {
     assert_eq!((own.chosen, own.gates, 64), (again.chosen, again.gates, again.replayed));
 }
 
-#[test]
-fn ties_go_to_the_lowest_index() {
-    let router = Router::new(RouterKind::SoftmaxChosen, 6, 3);
-    let out = gating_forward(&Device::cpu(), &router, &[-0.0, 1.0, 0.0, 1.0, 0.0, -0.0], None, None).unwrap();
-    assert_eq!(out.chosen, Ids::U8(vec![1, 3, 0]));
-}
-
 /// Scores: unordered, few distinct values, all equal, zeros of both signs, rounded to bf16, arbitrary finite
 /// bits.
 fn scores_of(style: usize, source: Source, count: usize) -> Vec<f32> {

@@ -150,27 +150,6 @@ fn check(sizes: &[usize], source: Source, params: &TempoParams, reward: impl Fn(
     }
 }
 
-/// The released code stops at the first observation; ours continues after it.
-#[test]
-fn tempo_behind_an_observation() {
-    // Two turns of three responses; the middle token is an observation. The first two diverge after it, the
-    // third at the start.
-    let batch = Batch::new(&[0, 3, 6, 9], &[0, 3], Some(&[1, 0, 1, 1, 0, 1, 1, 0, 1])).unwrap();
-    let tokens: &[u32] = &[7, 5, 1, 7, 5, 2, 8, 5, 1];
-    let run = |stop_at_mask| {
-        let params = TempoParams { stop_at_mask, ..TEMPO };
-        tempo(&Device::cpu(), &batch, tokens.into(), &Outcomes::new(&[1.0, 0.0, 0.0]), &params).unwrap()
-    };
-    let (ours, released) = (run(false), run(true));
-    let group = &ours.group.advantage;
-    for (i, live) in [1, 0, 1, 1, 0, 1, 1, 0, 1].into_iter().enumerate() {
-        let behind = i % 3 == 2;
-        let want = if behind { group[i / 3] } else { ours.advantage[i] };
-        assert_eq!(released.advantage[i], if live == 0 { 0.0 } else { want }, "{i}");
-    }
-    assert!(ours.advantage[2] > group[0] && ours.advantage[0] != group[0]);
-}
-
 #[test]
 fn tempo_is_the_walk_over_an_explicit_trie() {
     for seed in 0..60 {
@@ -221,6 +200,11 @@ fn tempo_without_shared_prefixes_is_grpo_bit_for_bit() {
     // Responses that diverge before their first token of the tree: groups of one each.
     let group = Group::new(&[1, 1], &[vec![1, 2], vec![1, 3]]);
     assert_eq!(group.tempo(&[1.0, 0.0], &TEMPO).advantage, [0.0; 4]);
+    // Responses that are all equal, and that are all empty.
+    let same = Group::words(&["abc", "abc", "abc"]).tempo(&[1.0, 0.0, 0.0], &TEMPO);
+    let grpo: Vec<f32> = same.group.advantage.iter().flat_map(|a| [*a; 3]).collect();
+    assert_eq!(bits(&same.advantage), bits(&grpo));
+    assert_eq!(Group::words(&["", ""]).tempo(&[1.0, 0.0], &TEMPO).advantage, [0.0f32; 0]);
 }
 
 #[test]
@@ -246,61 +230,6 @@ fn a_shared_token_has_one_correction() {
             assert!((sum - (leaf - tree.roots(&batch)[0])).abs() < 1e-5, "{seed} {a}");
         }
     }
-}
-
-#[test]
-fn equal_contained_and_empty_responses() {
-    // Two equal, one that is a prefix of them, one empty, one unrelated.
-    let group = Group::words(&["abc", "abc", "ab", "", "x"]);
-    let out = group.tempo(&[1.0, 0.0, 0.0, 1.0, 1.0], &TempoParams { norm_by_std: false, ..TEMPO });
-    assert_eq!((&out.tree.order[..], &out.tree.lcp[..]), (&[3, 2, 0, 1, 4][..], &[0, 0, 2, 3, 0][..]));
-    let mean = 0.6f64;
-    let third = 1.0 / 3.0;
-    // V(a) = V(ab) = 1/3, V(abc) = 1/2: equal responses keep sharing their value.
-    for (sequence, reward, deltas) in [
-        (0, 1.0, &[third - mean, 0.0, 0.5 - third][..]),
-        (2, 0.0, &[third - mean, 0.0]),
-        (4, 1.0, &[1.0 - mean]),
-    ] {
-        let want: Vec<f64> = deltas.iter().map(|delta| reward - mean + delta).collect();
-        assert_worked(group.of(sequence, &out.advantage), &want);
-    }
-    // All equal: no branch that affects a token.
-    let same = Group::words(&["abc", "abc", "abc"]);
-    let out = same.tempo(&[1.0, 0.0, 0.0], &TEMPO);
-    let grpo: Vec<f32> = out.group.advantage.iter().flat_map(|a| [*a; 3]).collect();
-    assert_eq!(bits(&out.advantage), bits(&grpo));
-    // Only empty responses.
-    assert_eq!(Group::words(&["", ""]).tempo(&[1.0, 0.0], &TEMPO).advantage, [0.0f32; 0]);
-}
-
-#[test]
-fn weights_move_values_and_nothing_else() {
-    let (device, group) = (Device::cpu(), Group::words(&["ab", "ac", "ad"]));
-    let (batch, rewards, weights) = (group.batch(), [1.0, 0.0, 0.5], [3.0, 1.0, 0.0]);
-    let outcomes = Outcomes { weights: Some(&weights), ..Outcomes::new(&rewards) };
-    let params = TempoParams { norm_by_std: false, ..TEMPO };
-    let out = tempo(&device, &batch, group.tokens[..].into(), &outcomes, &params).unwrap();
-    assert_eq!(out.tree.value[1], 0.75);
-    assert_eq!(out.advantage, [0.5, 0.5 + 0.25, -0.5, -0.5 - 0.75, 0.0, 0.0 + 0.5 - 0.75]);
-}
-
-#[test]
-fn the_tree_goes_on_through_masked_tokens() {
-    // Turn, observation, turn: responses diverge inside the observation and again after it.
-    let group = Group::words(&["aOb", "aOc", "aPd", "aPd"]);
-    let mask = [1u8, 0, 1].repeat(4);
-    let batch = Batch::new(&group.cu_seqlens, &group.cu_groups, Some(&mask)).unwrap();
-    let outcomes = Outcomes::new(&[1.0, 0.0, 0.0, 0.0]);
-    let params = TempoParams { norm_by_std: false, ..TEMPO };
-    let masked = tempo(&Device::cpu(), &batch, group.tokens[..].into(), &outcomes, &params).unwrap();
-    let open = group.tempo(outcomes.rewards, &params);
-    for (i, live) in mask.iter().enumerate() {
-        let want = if *live == 0 { 0 } else { open.advantage[i].to_bits() };
-        assert_eq!(masked.advantage[i].to_bits(), want);
-    }
-    // After the observation, values are those of its own branch: V(aO) = 1/2.
-    assert_eq!(masked.advantage[2], 1.0 - 0.25 + 1.0 - 0.5);
 }
 
 #[test]

@@ -12,6 +12,10 @@ const UNNAMED: &[&str] = &[
     "extends = 'dapo'\nkl = { estimator = 'k3', coef = 0.1, importance_weighted = 'through_ratio' }",
     "extends = 'gmpo'\ngate.bounds = 'ratio'\n\
      kl = { estimator = 'k2', coef = 0.1, importance_weighted = 'detached' }",
+    "extends = 'sapo'\naggregation.mode = 'seq-mean-token-sum'\n\
+     kl = { estimator = 'k3', coef = 0.25, importance_weighted = 'detached' }",
+    "extends = 'gmpo'\naggregation.mode = 'token-sum'\n\
+     kl = { estimator = 'k3', coef = 0.25, importance_weighted = 'through_ratio' }",
     "kl = { estimator = 'abs', coef = 0.1, straight_through = true }\naggregation.mode = 'token-sum'",
     "extends = 'dapo_full'\nadvantage.singleton = 'zero'\n\
      reward.overlong = { max_length = 30, buffer = 20, saturate = true }",

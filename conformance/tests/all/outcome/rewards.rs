@@ -265,8 +265,8 @@ fn rapo_by_hand() {
         let rollouts = Rollouts { rewards: Some(&rewards), ..Rollouts::new(&[0, 1, 2, 3, 4], &[0, 2, 4]) };
         rapo.advantages(&Device::cpu(), &rollouts).unwrap()
     };
-    let half = 2.0 * 0.999998;
-    assert_worked(&run([1.0, 0.0, 1.0, 1.0]).advantage, &[half, -half, 0.0, 0.0]);
+    let double = 2.0 * 0.999998;
+    assert_worked(&run([1.0, 0.0, 1.0, 1.0]).advantage, &[double, -double, 0.0, 0.0]);
     assert_eq!(run([1.0; 4]).advantage, [0.0; 4]);
 }
 

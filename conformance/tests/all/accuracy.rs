@@ -1,13 +1,12 @@
 //! Every op against the oracle over the corpus, by the one table of tolerances.
 
-use lockstep::{Device, SimdLevel};
 use lockstep_conformance::accuracy::{Measured, Tally, worst};
 use lockstep_conformance::cases::corpus;
 use lockstep_conformance::cases::random::random;
 use lockstep_conformance::expect::Want;
-use lockstep_conformance::launch;
 use lockstep_conformance::output::{Output, Place, Values};
 use lockstep_conformance::precision::{Allowance, SLACK, allowed};
+use lockstep_conformance::{launch, levels};
 use lockstep_core::op::OPS;
 
 const SEED: u64 = 20_261_121;
@@ -18,7 +17,7 @@ const OF_BINARY64_SUMS: f64 = 1e-7;
 
 #[test]
 fn every_op_is_within_its_allowance_and_no_allowance_is_slack() {
-    let reference = Device::cpu_with(Some(SimdLevel::Plain), Some(1)).unwrap();
+    let reference = levels::reference();
     let mut measured = Measured::default();
     let mut failures = Vec::new();
     let drawn = OPS.iter().flat_map(|op| (0..DRAWN).map(|seed| random(op.name, SEED + seed).unwrap()));

@@ -19,9 +19,10 @@ pub(crate) fn pair(d: &[f32]) -> (Vec<f32>, Vec<f32>) {
     (old, rollout)
 }
 
-fn correct(batch: &Batch<'_>, d: &[f32], params: &CorrectionParams) -> Correction {
-    let (old, rollout) = pair(d);
-    of_policies(batch, &old, &rollout, params)
+/// The correction of rows that form one group, with these log-ratios.
+fn correct(offsets: &[u32], d: &[f32], params: &CorrectionParams) -> Correction {
+    let ((old, rollout), groups) = (pair(d), [0, offsets.len() as u32 - 1]);
+    of_policies(&Batch::new(offsets, &groups, None).unwrap(), &old, &rollout, params)
 }
 
 fn of_policies(batch: &Batch<'_>, old: &[f32], rollout: &[f32], params: &CorrectionParams) -> Correction {
@@ -47,9 +48,8 @@ pub(crate) const K: [f32; 4] = [0.1, -0.3, 0.2, -0.5];
 
 #[test]
 fn worked_8_4_levels_of_the_weight() {
-    let batch = Batch::new(&[0, 4], &[0, 1], None).unwrap();
     let plain = |level| CorrectionParams { level, rule: Rule::Plain, ..CorrectionParams::NONE };
-    let all = |params| correct(&batch, &K, &params).weights;
+    let all = |params| correct(&[0, 4], &K, &params).weights;
     for (k, w) in K.iter().zip(all(plain(WeightLevel::Token))) {
         near(w.into(), f64::from(*k).exp(), WORKED);
     }
@@ -63,16 +63,15 @@ fn worked_8_4_levels_of_the_weight() {
 #[test]
 fn row_10_9_k1_rejection_sign() {
     // ρ = 3 lies in [0.5, 4] but 1/ρ does not; for 1/3 it is the other way round.
-    let batch = Batch::new(&[0, 1, 2], &[0, 2], None).unwrap();
     let d = [3.0f32.ln(), -(3.0f32.ln())];
     for statistic in [Statistic::TokenK1, Statistic::SeqSumK1, Statistic::SeqMeanK1] {
-        let kept = |band| correct(&batch, &d, &only(statistic, Some(0.5), 4.0, band)).kept_mask;
+        let kept = |band| correct(&[0, 1, 2], &d, &only(statistic, Some(0.5), 4.0, band)).kept_mask;
         assert_eq!(kept(K1Band::Rho), [1, 0], "{}", statistic.name());
         assert_eq!(kept(K1Band::InverseRho), [0, 1], "{}", statistic.name());
         // A symmetric band cannot distinguish them; a single bound stands for such a band.
         for band in [K1Band::Rho, K1Band::InverseRho] {
-            assert_eq!(correct(&batch, &d, &only(statistic, None, 4.0, band)).kept_mask, [1, 1]);
-            assert_eq!(correct(&batch, &d, &only(statistic, None, 2.5, band)).kept_mask, [0, 0]);
+            assert_eq!(correct(&[0, 1, 2], &d, &only(statistic, None, 4.0, band)).kept_mask, [1, 1]);
+            assert_eq!(correct(&[0, 1, 2], &d, &only(statistic, None, 2.5, band)).kept_mask, [0, 0]);
         }
     }
 }
@@ -100,10 +99,9 @@ fn rejection_by_differences_of_probabilities() {
 /// ρ = 2 and 1/8: the largest is 2, whatever the smallest is.
 #[test]
 fn rejection_by_the_largest_ratio() {
-    let batch = Batch::new(&[0, 2], &[0, 1], None).unwrap();
     let d = [2.0f32.ln(), -(8.0f32.ln())];
     let kept = |low, high, band| {
-        correct(&batch, &d, &only(Statistic::SeqMaxK1, Some(low), high, band)).kept_mask == [1, 1]
+        correct(&[0, 2], &d, &only(Statistic::SeqMaxK1, Some(low), high, band)).kept_mask == [1, 1]
     };
     assert!(kept(1.5, 2.5, K1Band::Rho) && !kept(0.1, 1.9, K1Band::Rho) && !kept(2.1, 9.0, K1Band::Rho));
     assert!(kept(0.0, 2.5, K1Band::Rho) && kept(1.5, f32::INFINITY, K1Band::Rho), "no such end");
@@ -112,24 +110,22 @@ fn rejection_by_the_largest_ratio() {
 
 #[test]
 fn both_ends_of_a_band_are_inside() {
-    let batch = Batch::new(&[0, 3], &[0, 1], None).unwrap();
     let params = only(Statistic::TokenK2, None, 0.5, K1Band::Rho);
-    assert_eq!(correct(&batch, &[1.0, -1.0, 1.000_001], &params).kept_mask, [1, 1, 0]);
+    assert_eq!(correct(&[0, 3], &[1.0, -1.0, 1.000_001], &params).kept_mask, [1, 1, 0]);
     let icepop = CorrectionParams::mask(WeightLevel::Token, 1.0, 1.0);
-    assert_eq!(correct(&batch, &[0.0, 1e-6, -1e-6], &icepop).weights, [1.0, 0.0, 0.0]);
+    assert_eq!(correct(&[0, 3], &[0.0, 1e-6, -1e-6], &icepop).weights, [1.0, 0.0, 0.0]);
 }
 
 #[test]
 fn row_10_5_denominator_under_rejection() {
     // Two of four tokens are rejected. Token-mean over the rest doubles their share.
-    let batch = Batch::new(&[0, 2, 4], &[0, 2], None).unwrap();
     let recipe = Recipe::builder("t").aggregation(AggregationMode::TokenMean).build().unwrap();
     let old = Some(&[-1.0; 4][..]);
     let rollouts = Rollouts { logp: old, logp_old: old, ..Rollouts::new(&[0, 2, 4], &[0, 2]) };
     let coefficients = |denominator| {
         let reject = only(Statistic::TokenK2, None, 1.0, K1Band::Rho);
         let params = CorrectionParams { denominator, ..reject };
-        let out = correct(&batch, &[0.0, 3.0, 0.0, -3.0], &params);
+        let out = correct(&[0, 2, 4], &[0.0, 3.0, 0.0, -3.0], &params);
         let counts = out.counts();
         let loss = recipe.loss(&cpu(), &rollouts, &corrected(out, vec![1.0, 1.0])).unwrap();
         assert_eq!(loss.counts, counts);
@@ -188,9 +184,8 @@ fn a_sequence_that_loses_all_has_no_part_in_its_baseline() {
 
 #[test]
 fn everything_rejected_is_a_loss_of_0() {
-    let batch = Batch::new(&[0, 2], &[0, 1], None).unwrap();
     let params = only(Statistic::TokenK2, None, 1e-3, K1Band::Rho);
-    let out = correct(&batch, &[2.0, -2.0], &params);
+    let out = correct(&[0, 2], &[2.0, -2.0], &params);
     assert_eq!((&out.weights[..], &out.kept[..]), (&[0.0, 0.0][..], &[0][..]));
     let old = Some(&[-1.0, -1.0][..]);
     let rollouts = Rollouts { logp: old, logp_old: old, ..Rollouts::new(&[0, 2], &[0, 1]) };
@@ -204,13 +199,12 @@ fn everything_rejected_is_a_loss_of_0() {
 
 #[test]
 fn several_rejections_multiply() {
-    let batch = Batch::new(&[0, 3, 6, 9], &[0, 3], None).unwrap();
     let d = [0.1, 0.2, 1.4, -0.4, 0.9, 0.1, 0.0, 0.05, -0.1];
     let kept = |list: &[Statistic]| {
         let all = list.iter().try_fold(Rejections::NONE, |all, s| {
             all.with(*s, None, if s.is_k1() { 2.0 } else { 0.3 }, K1Band::Rho)
         });
-        correct(&batch, &d, &CorrectionParams::NONE.reject(all.unwrap())).kept_mask
+        correct(&[0, 3, 6, 9], &d, &CorrectionParams::NONE.reject(all.unwrap())).kept_mask
     };
     for a in Statistic::ALL {
         for b in Statistic::ALL {
@@ -224,25 +218,22 @@ fn several_rejections_multiply() {
 fn batch_normalisation_makes_the_mean_1() {
     let mask = [1, 1, 0, 1, 1, 1, 0];
     let batch = Batch::with_empty_rows(&[0, 3, 6, 7], &[0, 3], Some(&mask)).unwrap();
-    let d = [0.5, -0.2, 7.0, 0.9, 0.3, -0.8, 7.0];
-    let normalized = |level| {
+    let (old, rollout) = pair(&[0.5, -0.2, 7.0, 0.9, 0.3, -0.8, 7.0]);
+    let correct = |params: &CorrectionParams| of_policies(&batch, &old, &rollout, params);
+    // Over the live tokens; over the two sequences with tokens, not over all three and not over tokens.
+    for (level, terms) in [(WeightLevel::Token, &[0, 1, 3, 4, 5][..]), (WeightLevel::Sequence, &[0, 3])] {
         let params = CorrectionParams { normalize: true, ..CorrectionParams::truncate(level, 2.0) };
-        let out = correct(&batch, &d, &params);
-        let raw = correct(&batch, &d, &CorrectionParams { normalize: false, ..params });
+        let out = correct(&params);
+        let raw = correct(&CorrectionParams { normalize: false, ..params });
         for (y, w) in out.weights.iter().zip(&raw.weights) {
             near((*y).into(), f64::from(*w) / out.stats.normalizer, WORKED);
         }
-        out.weights
-    };
-    let w = normalized(WeightLevel::Token);
-    near(w.iter().map(|w| f64::from(*w)).sum::<f64>() / 5.0, 1.0, WORKED);
-    // The mean over the two sequences with tokens, not over all three and not over tokens.
-    let w = normalized(WeightLevel::Sequence);
-    near((f64::from(w[0]) + f64::from(w[3])) / 2.0, 1.0, WORKED);
+        let sum: f64 = terms.iter().map(|i| f64::from(out.weights[*i])).sum();
+        near(sum / terms.len() as f64, 1.0, WORKED);
+    }
     // All weights 0: left unchanged.
-    let zero =
-        CorrectionParams { normalize: true, ..CorrectionParams::mask(WeightLevel::Token, 100.0, 200.0) };
-    let out = correct(&batch, &d, &zero);
+    let zero = CorrectionParams::mask(WeightLevel::Token, 100.0, 200.0);
+    let out = correct(&CorrectionParams { normalize: true, ..zero });
     assert_eq!((&out.weights[..], out.stats.normalizer), (&[0.0; 7][..], 1.0));
 }
 

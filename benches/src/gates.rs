@@ -1,7 +1,7 @@
 //! GMPO, gates with a second policy, sequence weights, selections.
 
 use crate::Inputs;
-use crate::ops::{Bench, bits, policy_with};
+use crate::ops::{Bench, bits, policy};
 use lockstep::ops::policy_loss::{GmpoParams, gmpo};
 use lockstep::ops::select::{Candidates, Pick, select};
 use lockstep::ops::{covariance, sequence_weight};
@@ -40,9 +40,9 @@ pub(crate) fn benches<'a>(inputs: &'a Inputs, both: (Batch<'a>, Counts)) -> Vec<
         Bench::new(name, 13.0, run)
     };
     vec![
-        policy_with("policy_loss_mini_rl/coef", inputs, both, mini, second, Outputs::COEF, 17.0),
-        policy_with("policy_loss_trust_region/coef", inputs, both, trust, second, Outputs::COEF, 17.0),
-        policy_with("policy_loss_remix/coef", inputs, both, remix, second, Outputs::COEF, 17.0),
+        policy("policy_loss_mini_rl/coef", inputs, both, mini, second, Outputs::COEF, 17.0),
+        policy("policy_loss_trust_region/coef", inputs, both, trust, second, Outputs::COEF, 17.0),
+        policy("policy_loss_remix/coef", inputs, both, remix, second, Outputs::COEF, 17.0),
         gmpo("policy_loss_gmpo/coef", Outputs::COEF),
         gmpo("policy_loss_gmpo/all", Outputs { loss: true, metrics: true, ..Outputs::COEF }),
         Bench::new("sequence_weight", 13.0, move |device| {

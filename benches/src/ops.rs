@@ -66,21 +66,7 @@ pub(crate) fn bits64(values: &[f64]) -> u64 {
     checksum(values.len(), values.iter().map(|x| x.to_bits()))
 }
 
-fn policy<'a, G: Gate + 'a>(
-    name: &'static str,
-    inputs: &'a Inputs,
-    both: (Batch<'a>, Counts),
-    gate: G,
-    outputs: Outputs,
-    bytes: f64,
-) -> Bench<'a>
-where
-    for<'k> PolicyLoss<'k, G>: Compiled,
-{
-    policy_with(name, inputs, both, gate, None, outputs, bytes)
-}
-
-pub(crate) fn policy_with<'a, G: Gate + 'a>(
+pub(crate) fn policy<'a, G: Gate + 'a>(
     name: &'static str,
     inputs: &'a Inputs,
     (batch, counts): (Batch<'a>, Counts),
@@ -127,7 +113,7 @@ pub fn all_of(inputs: &Inputs, asked: impl Fn(&str) -> bool) -> Result<Vec<Bench
     let batch = inputs.batch()?;
     let both = (batch, batch.counts(&Device::cpu())?);
     let ppo = PpoClip { clip_ratio_low: 0.2, clip_ratio_high: 0.28, clip_ratio_c: 3.0 };
-    let sapo = Sapo::new(1.0, 1.05);
+    let (sapo, cispo) = (Sapo::new(1.0, 1.05), Cispo { low: 0.0, high: 1.28 });
     let tv = DppoTv { clip_ratio_low: 0.15, clip_ratio_high: 0.15, clip_ratio_c: 3.0 };
     let kl = DppoKl { clip_ratio_low: 0.05, clip_ratio_high: 0.05, clip_ratio_c: 3.0 };
     let loss = Outputs { loss: true, ..Outputs::COEF };
@@ -135,18 +121,18 @@ pub fn all_of(inputs: &Inputs, asked: impl Fn(&str) -> bool) -> Result<Vec<Bench
     // logp, logp_old and mask are read, coef is written. With everything, the token loss is written too.
     let (coef, everything) = (13.0, 17.0);
     let mut list = vec![
-        policy("policy_loss_ppo/coef", inputs, both, ppo, Outputs::COEF, coef),
-        policy("policy_loss_ppo/loss", inputs, both, ppo, loss, coef),
-        policy("policy_loss_ppo/metrics", inputs, both, ppo, measured, coef),
-        policy("policy_loss_ppo/all", inputs, both, ppo, Outputs::ALL, everything),
-        policy("policy_loss_sapo/coef", inputs, both, sapo, Outputs::COEF, coef),
-        policy("policy_loss_sapo/loss", inputs, both, sapo, loss, coef),
-        policy("policy_loss_sapo/metrics", inputs, both, sapo, measured, coef),
-        policy("policy_loss_sapo/all", inputs, both, sapo, Outputs::ALL, everything),
-        policy("policy_loss_cispo/coef", inputs, both, Cispo { low: 0.0, high: 1.28 }, Outputs::COEF, coef),
-        policy("policy_loss_reinforce/coef", inputs, both, Reinforce, Outputs::COEF, coef),
-        policy("policy_loss_dppo_tv/coef", inputs, both, tv, Outputs::COEF, coef),
-        policy("policy_loss_dppo_kl/coef", inputs, both, kl, Outputs::COEF, coef),
+        policy("policy_loss_ppo/coef", inputs, both, ppo, None, Outputs::COEF, coef),
+        policy("policy_loss_ppo/loss", inputs, both, ppo, None, loss, coef),
+        policy("policy_loss_ppo/metrics", inputs, both, ppo, None, measured, coef),
+        policy("policy_loss_ppo/all", inputs, both, ppo, None, Outputs::ALL, everything),
+        policy("policy_loss_sapo/coef", inputs, both, sapo, None, Outputs::COEF, coef),
+        policy("policy_loss_sapo/loss", inputs, both, sapo, None, loss, coef),
+        policy("policy_loss_sapo/metrics", inputs, both, sapo, None, measured, coef),
+        policy("policy_loss_sapo/all", inputs, both, sapo, None, Outputs::ALL, everything),
+        policy("policy_loss_cispo/coef", inputs, both, cispo, None, Outputs::COEF, coef),
+        policy("policy_loss_reinforce/coef", inputs, both, Reinforce, None, Outputs::COEF, coef),
+        policy("policy_loss_dppo_tv/coef", inputs, both, tv, None, Outputs::COEF, coef),
+        policy("policy_loss_dppo_kl/coef", inputs, both, kl, None, Outputs::COEF, coef),
     ];
     list.push(Bench::new("token_ratio", 17.0, move |device| {
         let guard = Guard::clamp(20.0);

@@ -191,28 +191,19 @@ const RULES: [Rule; 3] = [Rule::Truncate, Rule::Mask, Rule::Plain];
 /// An upper bound only, IcePop's band, and one that ordinary ratios reach. None of their ends equals e^±0.5
 /// or e^0.125.
 const BANDS: [(Option<f32>, f32); 3] = [(None, 1.3), (Some(0.5), 5.0), (Some(0.9), 1.1)];
-const REJECTS: [[Option<Reject>; 3]; 4] = [
+const REJECTS: [[Option<Reject>; 3]; 4] = {
+    use Statistic as S;
+    const fn on(statistic: S, low: Option<f32>, high: f32) -> Option<Reject> {
+        Some((statistic, low, high, K1Band::Rho))
+    }
+    let inverse = Some((S::SeqSumK1, Some(0.001), 50.0, K1Band::InverseRho));
     [
-        Some((Statistic::TokenK1, Some(0.7), 1.3, K1Band::Rho)),
-        Some((Statistic::SeqMeanK3, None, 0.05, K1Band::Rho)),
-        None,
-    ],
-    [
-        Some((Statistic::SeqSumK1, Some(0.001), 50.0, K1Band::InverseRho)),
-        Some((Statistic::TokenK3, None, 1e6, K1Band::Rho)),
-        Some((Statistic::SeqMaxK2, None, 190.0, K1Band::Rho)),
-    ],
-    [
-        Some((Statistic::SeqMeanK1, Some(0.4), 1.5, K1Band::Rho)),
-        Some((Statistic::TokenK2, None, 3.0, K1Band::Rho)),
-        Some((Statistic::SeqMaxK3, None, 1e9, K1Band::Rho)),
-    ],
-    [
-        Some((Statistic::TokenDiff, Some(-0.2), 0.1, K1Band::Rho)),
-        Some((Statistic::SeqMeanDiff, None, 0.05, K1Band::Rho)),
-        Some((Statistic::SeqMaxK1, Some(0.5), 3.0, K1Band::Rho)),
-    ],
-];
+        [on(S::TokenK1, Some(0.7), 1.3), on(S::SeqMeanK3, None, 0.05), None],
+        [inverse, on(S::TokenK3, None, 1e6), on(S::SeqMaxK2, None, 190.0)],
+        [on(S::SeqMeanK1, Some(0.4), 1.5), on(S::TokenK2, None, 3.0), on(S::SeqMaxK3, None, 1e9)],
+        [on(S::TokenDiff, Some(-0.2), 0.1), on(S::SeqMeanDiff, None, 0.05), on(S::SeqMaxK1, Some(0.5), 3.0)],
+    ]
+};
 const ROUNDTRIP: Weights = Weights {
     level: WeightLevel::Token,
     rule: Rule::Truncate,

@@ -6,6 +6,7 @@ use crate::outputs::by_name;
 use lockstep_core::aggregate::ExactDigits;
 use lockstep_core::aggregate::exact_sum::{self, BLOCK, CLASSES, Summand};
 use lockstep_cpu::Compiled;
+use std::ops::Neg;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ExactSum {
@@ -121,33 +122,34 @@ impl Kind {
     const ALL: [Kind; 4] = [Kind::Patterns, Kind::Cancelling, Kind::Ends, Kind::Spread];
 
     fn double(self, source: Source, i: usize) -> f64 {
-        let ends =
-            [5e-324, -5e-324, f64::MAX, f64::MIN, f64::MIN_POSITIVE, -0.0, f64::INFINITY, 2.0f64.powi(-537)];
-        match self {
-            Kind::Patterns => f64::from_bits(source.bits(i)),
-            Kind::Cancelling => {
-                let x = f64::from_bits(source.bits(i / 2));
-                if i.is_multiple_of(2) { x } else { -x }
-            }
-            Kind::Ends => ends[source.below(i, ends.len())],
-            Kind::Spread => {
-                f64::from(values::spread(source, i)) * (1.0 + f64::from(values::spread(source.fork(1), i)))
-            }
-        }
+        let (most, least) = (f64::MAX, f64::MIN_POSITIVE);
+        let ends = [5e-324, -5e-324, most, -most, least, -0.0, f64::INFINITY, 2.0f64.powi(-537)];
+        let wide = |source, i| f64::from(values::spread(source, i));
+        let spread = || wide(source, i) * (1.0 + wide(source.fork(1), i));
+        self.value(source, i, ends, f64::from_bits, spread)
     }
 
     fn single(self, source: Source, i: usize) -> f32 {
-        const MOST: f32 = f32::MAX;
-        let ends =
-            [1e-45, -1e-45, MOST, -MOST, f32::MIN_POSITIVE, -0.0, f32::NEG_INFINITY, 1.0 + f32::EPSILON];
+        let (most, least) = (f32::MAX, f32::MIN_POSITIVE);
+        let ends = [1e-45, -1e-45, most, -most, least, -0.0, f32::NEG_INFINITY, 1.0 + f32::EPSILON];
+        let of_bits = |bits| f32::from_bits(bits as u32);
+        self.value(source, i, ends, of_bits, || values::spread(source, i))
+    }
+
+    fn value<V: Neg<Output = V> + Copy>(
+        self,
+        source: Source,
+        i: usize,
+        ends: [V; 8],
+        of_bits: impl Fn(u64) -> V,
+        spread: impl Fn() -> V,
+    ) -> V {
         match self {
-            Kind::Patterns => f32::from_bits(source.bits(i) as u32),
-            Kind::Cancelling => {
-                let x = f32::from_bits(source.bits(i / 2) as u32);
-                if i.is_multiple_of(2) { x } else { -x }
-            }
+            Kind::Patterns => of_bits(source.bits(i)),
+            Kind::Cancelling if i.is_multiple_of(2) => of_bits(source.bits(i / 2)),
+            Kind::Cancelling => -of_bits(source.bits(i / 2)),
             Kind::Ends => ends[source.below(i, ends.len())],
-            Kind::Spread => values::spread(source, i),
+            Kind::Spread => spread(),
         }
     }
 }

@@ -44,8 +44,3 @@ impl Guard {
         }
     }
 }
-
-/// r = exp(guard(logp − logp_old)).
-pub fn ratio(logp: f64, logp_old: f64, guard: Guard) -> f64 {
-    guard.value(logp - logp_old).exp()
-}

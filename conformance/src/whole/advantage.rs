@@ -9,7 +9,9 @@ use crate::oracle::moments::Moments;
 use crate::oracle::whiten::{Divisor, divisor};
 use crate::oracle::{combine, pass_at_k, role_baseline, tree_advantage};
 use lockstep::Rollouts;
-use lockstep::recipe::{AdvantageEstimator, Recipe, RobustChoice, RoleOrder, SingletonChoice, WhitenChoice};
+use lockstep::recipe::{
+    AdvantageEstimator as Estimator, Recipe, RobustChoice, RoleOrder, SingletonChoice, WhitenChoice,
+};
 
 /// The result of an estimator.
 #[derive(Clone, Debug, Default)]
@@ -22,11 +24,7 @@ pub(super) struct Estimate {
 
 /// A recipe's whitening: its own, or that of GDPO and REINFORCE++.
 pub(super) fn whitening(recipe: &Recipe) -> Option<WhitenChoice> {
-    let own = [
-        AdvantageEstimator::ReinforcePlusPlus,
-        AdvantageEstimator::ReinforcePlusPlusBaseline,
-        AdvantageEstimator::Gdpo,
-    ];
+    let own = [Estimator::ReinforcePlusPlus, Estimator::ReinforcePlusPlusBaseline, Estimator::Gdpo];
     let own = recipe.advantage.over_time.is_none() && own.contains(&recipe.advantage.estimator);
     recipe.advantage.whiten.or(own.then_some(WhitenChoice::Verl))
 }
@@ -82,7 +80,7 @@ pub(super) fn outcome(
     let scores = input.scores();
     let mut out = Estimate::default();
     match own.estimator {
-        AdvantageEstimator::PassAtK => {
+        Estimator::PassAtK => {
             out.advantage = vec![0.0; scores.len()];
             for members in &batch.groups {
                 let right = |s: usize| scores[s].map(|r| r > f64::from(recipe.reward.threshold));
@@ -95,7 +93,7 @@ pub(super) fn outcome(
             }
             (out, Vec::new())
         }
-        AdvantageEstimator::Gdpo => {
+        Estimator::Gdpo => {
             let (all, kinds) = (wide(rollouts.reward_components), wide(rollouts.reward_weights));
             let normalised: Vec<Vec<Option<f64>>> = (0..kinds.len())
                 .map(|k| {
@@ -115,7 +113,7 @@ pub(super) fn outcome(
             out.advantage = whitened(recipe, seen, &sums);
             (out, Vec::new())
         }
-        AdvantageEstimator::RoleBaseline => {
+        Estimator::RoleBaseline => {
             let roles = rollouts.roles.unwrap_or_default();
             let known = roles.iter().max().map_or(0, |last| *last as usize + 1);
             let start = rollouts.role_values.map_or(vec![0.0; known], <[f64]>::to_vec);
@@ -131,7 +129,7 @@ pub(super) fn outcome(
             }
             (out, Vec::new())
         }
-        AdvantageEstimator::Tempo => {
+        Estimator::Tempo => {
             let (of_groups, spread) = groups(recipe, batch, rollouts, &scores);
             out.advantage = tree(recipe, batch, rollouts, &scores, (&of_groups, &spread));
             out.per_token = true;
@@ -174,40 +172,38 @@ fn groups(
     let std = by_std(Scale::Std { ddof, eps });
     let of_others = (Baseline::LeaveOneOut, by_std(Scale::LeaveOneOutStd { ddof, eps }));
     let (baseline, scale) = match own.estimator {
-        AdvantageEstimator::Gdpo if own.leave_one_out == Some(true) => of_others,
-        AdvantageEstimator::Grpo | AdvantageEstimator::Tempo | AdvantageEstimator::Gdpo => {
-            (Baseline::Mean, std)
-        }
-        AdvantageEstimator::GrpoBatch => {
+        Estimator::Gdpo if own.leave_one_out == Some(true) => of_others,
+        Estimator::Grpo | Estimator::Tempo | Estimator::Gdpo => (Baseline::Mean, std),
+        Estimator::GrpoBatch => {
             let std = Moments::of(&counted).variance(ddof).sqrt();
             (Baseline::Mean, by_std(Scale::Batch { std, eps }))
         }
-        AdvantageEstimator::GrpoLeaveOneOut => of_others,
-        AdvantageEstimator::Rloo => (Baseline::LeaveOneOut, none),
-        AdvantageEstimator::Opo => (Baseline::Weighted { eps: 0.0 }, none),
-        AdvantageEstimator::Gpg => {
+        Estimator::GrpoLeaveOneOut => of_others,
+        Estimator::Rloo => (Baseline::LeaveOneOut, none),
+        Estimator::Opo => (Baseline::Weighted { eps: 0.0 }, none),
+        Estimator::Gpg => {
             let nonzero = counted.iter().filter(|r| **r != 0.0).count().max(1) as f64;
             let of = own.f_norm.unwrap_or(1.0) * nonzero / counted.len().max(1) as f64;
             (Baseline::Mean, Scale::Fraction { of })
         }
-        AdvantageEstimator::PassK => (Baseline::Second, std),
-        AdvantageEstimator::McGrpo => (Baseline::Median, Scale::Mad { floor: own.mad_floor.unwrap_or(1e-3) }),
-        AdvantageEstimator::MaxRl => (Baseline::Mean, Scale::Mean),
-        AdvantageEstimator::Vcpo if own.robust.is_some() => (Baseline::Given, std),
-        AdvantageEstimator::Vcpo => (Baseline::Weighted { eps: 1e-8 }, std),
-        AdvantageEstimator::V05 => {
+        Estimator::PassK => (Baseline::Second, std),
+        Estimator::McGrpo => (Baseline::Median, Scale::Mad { floor: own.mad_floor.unwrap_or(1e-3) }),
+        Estimator::MaxRl => (Baseline::Mean, Scale::Mean),
+        Estimator::Vcpo if own.robust.is_some() => (Baseline::Given, std),
+        Estimator::Vcpo => (Baseline::Weighted { eps: 1e-8 }, std),
+        Estimator::V05 => {
             let (tau2, laplace) = (own.tau2.unwrap_or(0.0), own.laplace.unwrap_or(false));
             (Baseline::Shrunk { tau2, laplace }, none)
         }
-        AdvantageEstimator::ReMax | AdvantageEstimator::Reward => (Baseline::Given, none),
-        AdvantageEstimator::ReinforcePlusPlus
-        | AdvantageEstimator::ReinforcePlusPlusBaseline
-        | AdvantageEstimator::RoleBaseline
-        | AdvantageEstimator::PassAtK => (Baseline::Mean, none),
+        Estimator::ReMax | Estimator::Reward => (Baseline::Given, none),
+        Estimator::ReinforcePlusPlus
+        | Estimator::ReinforcePlusPlusBaseline
+        | Estimator::RoleBaseline
+        | Estimator::PassAtK => (Baseline::Mean, none),
     };
     let weights: Vec<f64> = match own.estimator {
-        AdvantageEstimator::Opo => (0..scores.len()).map(|s| batch.length(s) as f64).collect(),
-        AdvantageEstimator::Vcpo => wide(rollouts.baseline_weights),
+        Estimator::Opo => (0..scores.len()).map(|s| batch.length(s) as f64).collect(),
+        Estimator::Vcpo => wide(rollouts.baseline_weights),
         _ => vec![1.0; scores.len()],
     };
     let baselines = wide(rollouts.baseline);
@@ -217,8 +213,8 @@ fn groups(
     for (g, members) in batch.groups.iter().enumerate() {
         let (values, weights) = (&scores[members.clone()], &weights[members.clone()]);
         let given = match own.estimator {
-            AdvantageEstimator::Reward => 0.0,
-            AdvantageEstimator::Vcpo => own.robust.map_or(0.0, |rule| {
+            Estimator::Reward => 0.0,
+            Estimator::Vcpo => own.robust.map_or(0.0, |rule| {
                 robust(rule, own.winsor_share.unwrap_or(0.05), values, weights, own.singleton)
             }),
             _ => baselines.get(g).copied().unwrap_or(0.0),

@@ -131,10 +131,8 @@ fn row_10_20_kl_cov_with_a_clip() {
         let (clip_ratio_low, clip_ratio_high) = (bounds, bounds);
         let gate = GateChoice::KlCov { kl_cov_ratio: 0.0, ppo_kl_coef: 0.0, clip_ratio_low, clip_ratio_high };
         let out = one(&Recipe { gate, ..summed("kl_cov") }, [&[-1.0], &[-1.0 - d], &[]], a);
-        assert!(
-            close(out.coef[0].into(), want) && (out.coef[0] == 0.0) == (want == 0.0),
-            "{bounds:?} {d} {a}"
-        );
+        let coef = f64::from(out.coef[0]);
+        assert!(close(coef, want) && (coef == 0.0) == (want == 0.0), "{bounds:?} {d} {a}: {coef}");
         assert!(bounds.is_some() || out.metrics.unwrap().clip_fraction == 0.0);
     }
 }

@@ -285,10 +285,8 @@ fn every_recipe_has_the_slope_of_its_surrogate() {
         let coef = coefficients(&recipe, &all);
         let [wrong, compared, sloped] = differ(&coef, &recipe, &all);
         assert_eq!(wrong, 0, "{name}: of {compared} tokens, {:?} {:?}", recipe.gate, recipe.ratio);
-        assert!(
-            compared >= coef.len() - 3 && sloped >= 8,
-            "{name}: {compared} compared, {sloped} with a slope"
-        );
+        let enough = compared >= coef.len() - 3 && sloped >= 8;
+        assert!(enough, "{name}: {compared} compared, {sloped} with a slope");
         gates.insert(std::mem::discriminant(&recipe.gate));
         // Another gate's surrogate is noticed; on policy, PPO's slope is REINFORCE's.
         let other = match recipe.gate {

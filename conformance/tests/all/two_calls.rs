@@ -69,31 +69,27 @@ fn every_missing_column_is_named_with_its_stage_all_at_once() {
     for (name, recipe, whole) in all() {
         let credit = advantages(&recipe, &whole).unwrap_or_else(|error| panic!("{name}: {error}"));
         let needs: Vec<Need> = recipe.needs().into_iter().filter(|need| need.required).collect();
+        let missing = |need: &Need, rollouts: &RolloutsBuf| -> Vec<String> {
+            let error = refusal(&recipe, need, rollouts, &credit);
+            let error = error.unwrap_or_else(|| panic!("{name} does without {}", need.column.name()));
+            let list = error.strip_prefix(&format!("recipe `{name}`: missing columns: "));
+            list.unwrap_or_else(|| panic!("{error}")).split(", ").map(str::to_owned).collect()
+        };
         for call in [Call::Advantages, Call::Loss] {
             let own: Vec<&Need> = needs.iter().filter(|need| need.call == call).collect();
-            let none = RolloutsBuf::default();
-            let error = refusal(&recipe, own[0], &none, &credit).unwrap();
-            let list = error.strip_prefix(&format!("recipe `{name}`: missing columns: ")).unwrap();
-            for need in &own {
-                assert!(list.split(", ").any(|part| part == said(need)), "{name}: {} in {list}", said(need));
-            }
+            let list = missing(own[0], &RolloutsBuf::default());
+            assert!(own.iter().all(|need| list.contains(&said(need))), "{name}: {list:?}");
             // And none that is not needed.
-            let first = |text: &str| text.split(' ').next().unwrap_or_default().to_owned();
-            let named: BTreeSet<String> = list.split(", ").map(first).collect();
-            let wanted: BTreeSet<String> = own.iter().map(|need| need.column.name().to_owned()).collect();
+            let named: BTreeSet<&str> = list.iter().filter_map(|part| part.split(' ').next()).collect();
+            let wanted: BTreeSet<&str> = own.iter().map(|need| need.column.name()).collect();
             assert_eq!(named, wanted, "{name}");
         }
         // Each by itself.
         for need in &needs {
-            let mut rollouts = without(whole.clone(), need.column);
-            if let Some(or) = need.or {
-                rollouts = without(rollouts, or);
-            }
-            let error = refusal(&recipe, need, &rollouts, &credit);
-            let error = error.unwrap_or_else(|| panic!("{name} does without {}", need.column.name()));
-            let list = error.strip_prefix(&format!("recipe `{name}`: missing columns: ")).unwrap();
-            assert!(list.split(", ").any(|part| part == said(need)), "{error}");
-            assert!(list.split(", ").all(|part| part.starts_with(need.column.name())), "{error}");
+            let rollouts = [Some(need.column), need.or].into_iter().flatten().fold(whole.clone(), without);
+            let list = missing(need, &rollouts);
+            assert!(list.contains(&said(need)), "{name}: {list:?}");
+            assert!(list.iter().all(|part| part.starts_with(need.column.name())), "{name}: {list:?}");
         }
     }
 }

@@ -2,6 +2,7 @@
 //! ops on whole rows, and what is refused.
 
 use crate::logits::{device, row_with};
+use crate::refused::refused;
 use lockstep::core::logits::vocab_parallel::unpacked;
 use lockstep::core::logits::{LogitsGradient, LogitsStatistics, VocabParallelSums, VocabParallelTop};
 use lockstep::core::num::{Bf16, F16, Storage};
@@ -167,11 +168,8 @@ fn a_sum_of_many_small_terms_is_exact() {
     let sums = vocab_parallel_sums(&device(), &shard, &top, 1.0, false).unwrap();
     let term = f64::from(lockstep::core::num::exp::<lockstep::core::num::Soft>(y));
     let want = 1.0 + (vocab - 1) as f64 * term;
-    assert!(
-        (sums[2] + sums[3] - want).abs() <= vocab as f64 * 2f64.powi(-58),
-        "{} {want}",
-        sums[2] + sums[3]
-    );
+    let both = sums[2] + sums[3];
+    assert!((both - want).abs() <= vocab as f64 * 2f64.powi(-58), "{both} {want}");
     assert!((sums[2] - want).abs() > 1e-6, "without the second sum it would be {}", sums[2]);
     assert_eq!(&sums[..2], [0.0, 1.0]);
 }
@@ -186,41 +184,40 @@ fn of_equal_tokens_in_two_shards_the_first_wins() {
 
 #[test]
 fn what_is_refused() {
-    let mut whole = Batch::<f32>::new(3, 40);
-    let fails =
-        |batch: &Batch<f32>| in_shards(&device(), batch, &[0, 20, 40], true, false).unwrap_err().to_string();
+    let good = || Batch::<f32>::new(3, 40);
     let with = |i: usize, x: f32| {
-        let mut batch = Batch::<f32>::new(3, 40);
+        let mut batch = good();
         batch.logits[i] = x;
-        fails(&batch)
+        batch
     };
-    let no_row = "`logits`[2] is NaN: expected a row with at least one finite entry and no NaN or +inf";
-    assert_eq!(with(81, f32::NAN), no_row);
-    assert_eq!(with(119, f32::INFINITY), no_row.replace("NaN:", "inf:"));
-    let label = 80 + whole.labels[2] as usize;
-    let forbidden = "`logit of the label`[2] is -inf: expected a finite number";
-    assert_eq!(with(label, f32::NEG_INFINITY), forbidden);
-    let labels = |labels: Vec<u32>| fails(&Batch { labels, ..Batch::new(3, 40) });
-    let unknown = "`shards that have the label`[0] is 0: expected exactly 1";
-    assert_eq!(labels(vec![40, 50, 2]), unknown, "row 1 is masked");
-    let coef = fails(&Batch { coef: vec![0.0, f32::NAN, f32::NAN], ..Batch::new(3, 40) });
-    assert_eq!(coef, "`coef`[2] is NaN: expected a finite number");
+    let label = 80 + good().labels[2] as usize;
+    let (labels, coef) = (vec![40, 50, 2], vec![0.0, f32::NAN, f32::NAN]);
+    for (batch, says) in [
+        (with(81, f32::NAN), "`logits`[2] is NaN: expected a row with at least one finite entry and no NaN…"),
+        (with(119, f32::INFINITY), "`logits`[2] is inf: expected a row with…or +inf"),
+        (with(label, f32::NEG_INFINITY), "`logit of the label`[2] is -inf: expected a finite number"),
+        // Row 1 is masked.
+        (Batch { labels, ..good() }, "`shards that have the label`[0] is 0: expected exactly 1"),
+        (Batch { coef, ..good() }, "`coef`[2] is NaN: expected a finite number"),
+    ] {
+        refused(in_shards(&device(), &batch, &[0, 20, 40], true, false), says);
+    }
 
-    whole.logits[0] = 9.0;
+    let whole = with(0, 9.0);
     let (a, b) = (whole.part(0, 20), whole.part(20, 40));
     let shards = [(&a, 0), (&b, 20)].map(|(z, vocab_start)| Shard { rows: whole.rows(z), vocab_start });
     let tops = shards.map(|shard| vocab_parallel_top(&device(), &shard).unwrap());
-    let unreduced = vocab_parallel_sums(&device(), &shards[0], &tops[1], 1.0, false).unwrap_err();
-    let expected = "expected the maximum over all shards, but this shard has a larger logit";
-    assert_eq!(unreduced.to_string(), format!("`top`[0] is 4: {expected}"));
     let top: Vec<i64> = tops[0].iter().zip(&tops[1]).map(|(a, b)| *a.max(b)).collect();
-    let short = vocab_parallel_statistics(&device(), &top, &[0.0; 13], None, 1.0).unwrap_err().to_string();
-    assert!(short.contains("`sums`") && short.contains("four or eight per row"), "{short}");
-    let one = vocab_parallel_sums(&device(), &shards[0], &top[..2], 1.0, false).unwrap_err().to_string();
-    assert!(one.contains("`top`") && one.contains("one per row of logits"), "{one}");
+    let unreduced = "`top`[0] is 4: expected the maximum over all shards, but this shard has a larger logit";
+    for (top, temperature, says) in [
+        (&tops[1][..], 1.0, unreduced),
+        (&top[..2], 1.0, "…`top`…one per row of logits…"),
+        (&top, 0.0, "`temperature`…"),
+    ] {
+        refused(vocab_parallel_sums(&device(), &shards[0], top, temperature, false), says);
+    }
+    let short = vocab_parallel_statistics(&device(), &top, &[0.0; 13], None, 1.0);
+    refused(short, "…`sums`…four or eight per row…");
     let far = Shard { vocab_start: (1 << 24) - 19, ..shards[0] };
-    let far = vocab_parallel_top(&device(), &far).unwrap_err().to_string();
-    assert!(far.starts_with("`vocab_start`"), "{far}");
-    let t = vocab_parallel_sums(&device(), &shards[0], &top, 0.0, false).unwrap_err().to_string();
-    assert!(t.starts_with("`temperature`"), "{t}");
+    refused(vocab_parallel_top(&device(), &far), "`vocab_start`…");
 }

@@ -113,10 +113,7 @@ fn kl_8_2() {
             let formula =
                 oracle::kl::Kl { estimator: oracle_estimator, clamp_in, clamp_out, straight_through: false };
             for got in [(formula.value(-u), formula.gradient(-u)), one_kl(u, Kl::new(estimator))] {
-                assert!(
-                    close(got.0, values[k]) && close(got.1, gradients[k]),
-                    "u {u} {estimator:?}: {got:?}"
-                );
+                assert!(close(got.0, values[k]) && close(got.1, gradients[k]), "{u} {estimator:?}: {got:?}");
             }
             let plus = one_kl(u, Kl { straight_through: true, ..Kl::new(estimator) });
             assert!(close(plus.0, values[k]) && close(plus.1, -u), "u {u} {estimator:?}+: {plus:?}");

@@ -38,17 +38,13 @@ fn a_ratio_on_the_bound_is_inside() {
     let remix = Remix { clip_ratio_low, clip_ratio_high };
     let cispo = Cispo { low: 0.75, high: 1.25 };
     for (ratio, advantage) in [(1.25, 1.0), (0.75, -1.0)] {
-        let all = |at| {
-            let others = [ppo.gate::<Soft>(at), mini_rl.gate::<Soft>(at), remix.gate::<Soft>(at)];
-            (others, cispo.gate::<Soft>(at))
+        let gates = |at| {
+            [ppo.gate::<Soft>(at), mini_rl.gate::<Soft>(at), remix.gate::<Soft>(at), cispo.gate::<Soft>(at)]
         };
-        let (others, of_cispo) = all(sample(ratio, advantage));
-        for gated in others {
-            assert_eq!((gated.weight, gated.clipped), (1.0, 0), "ratio {ratio}");
-        }
-        assert_eq!((of_cispo.weight, of_cispo.clipped), (ratio, 0));
-        let (others, of_cispo) = all(sample(ratio + 0.01 * advantage, advantage));
-        assert!(others.iter().all(|gated| gated.clipped != 0) && of_cispo.clipped != 0, "beyond {ratio}");
+        let inside = gates(sample(ratio, advantage)).map(|gated| (gated.weight, gated.clipped));
+        assert_eq!(inside, [(1.0, 0), (1.0, 0), (1.0, 0), (ratio, 0)]);
+        let beyond = gates(sample(ratio + 0.01 * advantage, advantage));
+        assert!(beyond.iter().all(|gated| gated.clipped != 0), "beyond {ratio}");
     }
     assert_eq!(ppo.gate::<Soft>(sample(3.0, -1.0)).clipped, 0);
 }

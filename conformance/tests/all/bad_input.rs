@@ -268,6 +268,13 @@ fn recipes() {
         ("[aggregation]\nmode = \"mean\"", &["mean", "token-mean"]),
         ("[metrics]\nband = [2.0, 1.0]", &["metrics.band"]),
         ("[metrics]\nband = [0.5]", &["line 2"]),
+        ("gate = { kind = 'dro', beta = -1.0 }", &["gate.beta"]),
+        ("gate = { kind = 'gmpo', clip_log_low = -0.1 }", &["clip_log_low"]),
+        ("gate = { kind = 'clip_cov', clip_cov_lb = 6.0 }", &["clip_cov_ub"]),
+        ("gate = { kind = 'kl_cov', kl_cov_ratio = 1.5 }", &["kl_cov_ratio"]),
+        ("gate = { kind = 'vespo', k_pos = -1.0 }", &["k_pos"]),
+        ("mask.top_entropy = 2.0", &["mask.top_entropy"]),
+        ("ratio = { level = 'given', log_max = 3.0 }", &["log_max"]),
         ("[gate\n", &["line 1"]),
     ];
     for (toml, words) in table {

@@ -30,9 +30,7 @@ fn differs(device: &Device, case: &Case) -> Option<(&'static str, usize, u64, u6
         policy.per_token = true;
     }
     for row in 0..case.data.rows() {
-        for i in case.data.offsets[row]..case.data.offsets[row + 1] {
-            general.data.element[slot::ADVANTAGE][i as usize] = case.data.row[0][row];
-        }
+        general.data.element[slot::ADVANTAGE][case.data.span(row)].fill(case.data.row[0][row]);
     }
     first_difference(&launch::run(&plain(), &general).unwrap(), &launch::run(device, case).unwrap())
 }
@@ -82,11 +80,9 @@ fn short_ways_of_policy_losses_have_the_bits_of_the_general_one() {
 fn large(seed: u64) -> (Vec<u32>, Vec<u8>, Vec<f32>) {
     let source = Source::new(seed);
     let mut offsets = vec![0u32];
-    for r in 0.. {
-        match offsets[r] {
-            last if last > 24_000 => break,
-            last => offsets.push(last + [0, 1, 700, 2047, 33][r % 5]),
-        }
+    while offsets[offsets.len() - 1] <= 24_000 {
+        let row = offsets.len() - 1;
+        offsets.push(offsets[row] + [0, 1, 700, 2047, 33][row % 5]);
     }
     let n = offsets[offsets.len() - 1] as usize;
     let value = |i: usize| match seed % 3 {

@@ -298,27 +298,6 @@ fn row_10_22_weights_come_after_the_clip() {
 }
 
 #[test]
-fn impossible_combinations_are_named() {
-    for (toml, name) in [
-        ("gate.kind = 'kl_cov'\nkl = { estimator = 'k3', coef = 0.1 }", "kl_cov"),
-        ("gate = { kind = 'dro', beta = 0.1 }\nkl = { estimator = 'k3', coef = 0.1 }", "dro"),
-        ("gate = { kind = 'dro', beta = -1.0 }", "gate.beta"),
-        ("gate.kind = 'gmpo'\nratio.level = 'sequence'", "gmpo"),
-        ("gate.kind = 'gmpo'\nmask.opsm_delta = 0.1", "gmpo"),
-        ("gate = { kind = 'gmpo', clip_log_low = -0.1 }", "clip_log_low"),
-        ("gate.kind = 'remix'\nratio.level = 'sequence'", "remix"),
-        ("gate = { kind = 'clip_cov', clip_cov_lb = 6.0 }", "clip_cov_ub"),
-        ("gate = { kind = 'kl_cov', kl_cov_ratio = 1.5 }", "kl_cov_ratio"),
-        ("gate = { kind = 'vespo', k_pos = -1.0 }", "k_pos"),
-        ("mask.top_entropy = 2.0", "mask.top_entropy"),
-        ("ratio = { level = 'given', log_max = 3.0 }", "log_max"),
-    ] {
-        refused(Recipe::from_toml(toml), &format!("…{name}…"));
-    }
-    assert_eq!(summed("minpro").ratio.level, RatioLevel::MinPrefix);
-}
-
-#[test]
 fn columns_that_a_recipe_does_not_read_change_nothing() {
     let data = data(91);
     let nan = vec![f32::NAN; data.elements()];

@@ -1,25 +1,22 @@
 //! Formulas on their bounds and just beyond, where a changed comparison shows and random cases seldom are.
 
+use crate::gate_batch::one;
 use lockstep::core::advantage::{Baseline, Scale};
 use lockstep::core::aggregate::exact::{ExactMoments, ExactSum};
 use lockstep::core::aggregate::exact_sum::{CLASSES, NEGATIVE, POSITIVE, Summand};
-use lockstep::core::aggregate::{PerRow, Weight};
 use lockstep::core::correction::{K1Band, Rejections, Statistic};
-use lockstep::core::gate::{Cispo, Divergence, DppoTv, Gate, MiniRl, PpoClip, Remix, Sample, TrustRegion};
+use lockstep::core::gate::{Cispo, Divergence, Gate, MiniRl, PpoClip, Remix, Sample, TrustRegion};
 use lockstep::core::kl::{Kl, KlFormula};
 use lockstep::core::logits::{LogitRows, OtrExact, OtrSampled};
 use lockstep::core::num::{self, Soft};
-use lockstep::core::policy_loss::gmpo::Mean;
-use lockstep::core::policy_loss::{PolicyLoss, SequenceRule};
+use lockstep::core::policy_loss::SequenceRule;
 use lockstep::core::ragged::{In, Mask, Out, flag};
-use lockstep::core::ratio::{Guard, RatioGranularity};
 use lockstep::core::routing::{ChosenOut, GatingForward, Replay, Router, RouterKind, Trace};
 use lockstep::ops::advantage::{GroupParams, group_advantage};
 use lockstep::ops::correction::{CorrectionParams, rollout_correction};
 use lockstep::ops::logits::{Logits, otr_exact, otr_sampled};
-use lockstep::ops::policy_loss::{GmpoParams, PolicyInput, PolicyOutput, PolicyParams, gmpo, policy_loss};
 use lockstep::ops::{gating_backward, gating_forward, sequence_weight};
-use lockstep::{Advantage, Batch, Compiled, Device, Outputs};
+use lockstep::{Batch, Credit, Device, Loss, Outputs, Recipe, Rollouts};
 
 fn near(got: &[f32], want: &[f32]) {
     let close = |(a, b): (&f32, &f32)| (a - b).abs() < 1e-6;
@@ -120,26 +117,12 @@ fn a_prior_without_a_known_error_is_weighed_by_the_data() {
 
 #[test]
 fn a_ratio_on_the_edge_of_the_band_is_in_it() {
-    let batch = Batch::new(&[0, 2], &[0, 1], None).unwrap();
-    let logp = [-0.5, -1.0];
-    let input = PolicyInput {
-        outputs: Outputs::ALL,
-        ..PolicyInput::new(&logp, &logp, Advantage::PerSequence(&[1.0]))
+    let fraction = |band: &str| {
+        let recipe = Recipe::from_toml(&format!("extends = 'gmpo'\nmetrics.band = {band}\n")).unwrap();
+        let logp = [-0.5, -1.0];
+        one(&recipe, [&logp, &logp, &[]], 1.0).metrics.unwrap().in_band_fraction
     };
-    let fraction = |band| {
-        let params = GmpoParams {
-            mean: Mean::Geometric,
-            clip_log_low: 0.4,
-            clip_log_high: 0.4,
-            guard: Guard::NONE,
-            denominator: 1.0,
-            band,
-        };
-        let mut out = PolicyOutput::default();
-        gmpo(&Device::cpu(), &batch, &input, &params, &mut out).unwrap();
-        out.metrics.unwrap().in_band_fraction
-    };
-    assert_eq!((fraction([1.0, 1.2]), fraction([0.8, 1.0]), fraction([1.1, 1.2])), (1.0, 1.0, 0.0));
+    assert_eq!(["[1.0, 1.2]", "[0.8, 1.0]", "[1.1, 1.2]"].map(fraction), [1.0, 1.0, 0.0]);
 }
 
 #[test]
@@ -211,44 +194,30 @@ fn a_record_that_names_no_expert_raises_the_alarm() {
     assert_eq!([[3, 0], [0, 4], [1, 1]].map(alarm), [false, true, true]);
 }
 
-const PPO: PpoClip = PpoClip { clip_ratio_low: 0.2, clip_ratio_high: 0.2, clip_ratio_c: 3.0 };
+const PPO: &str = "gate = { kind = 'ppo_clip', clip_ratio_c = 3.0 }\n";
 
 /// dL/dlogp of the only token of a batch.
-fn slope<G: Gate>(
-    gate: G,
-    (level, guard): (RatioGranularity, Guard),
-    [logp, logp_old]: [f32; 2],
-    advantage: f32,
-    outputs: Outputs,
-) -> f32
-where
-    for<'a> PolicyLoss<'a, G>: Compiled,
-{
-    let batch = Batch::new(&[0, 1], &[0, 1], None).unwrap();
-    let weight = Weight { per_row: PerRow::One, denominator: 1.0, scale: 1.0 };
-    let band = [0.8, 1.2];
-    let params = PolicyParams { gate, level, guard, kl: None, kl_weighted: false, weight, band };
-    let (logp, logp_old, advantage) = ([logp], [logp_old], [advantage]);
-    let input = PolicyInput::new(&logp, &logp_old, Advantage::PerSequence(&advantage));
-    let mut out = PolicyOutput::default();
-    policy_loss(&Device::cpu(), &batch, &PolicyInput { outputs, ..input }, &params, &mut out).unwrap();
+fn slope(choices: &str, [logp, logp_old]: [f32; 2], advantage: f32, outputs: Outputs) -> f32 {
+    let recipe = Recipe::from_toml(&format!("aggregation.mode = 'token-sum'\n{choices}\n")).unwrap();
+    let (logp, logp_old, mut out) = ([logp], [logp_old], Loss::default());
+    let rollouts =
+        Rollouts { logp: Some(&logp), logp_old: Some(&logp_old), ..Rollouts::new(&[0, 1], &[0, 1]) };
+    let credit = Credit::per_sequence(vec![advantage]);
+    recipe.loss_into(&Device::cpu(), &rollouts, &credit, outputs, &mut out).unwrap();
     out.coef[0]
 }
 
 /// Where log r = 1, without and with the loss: a CPU has other loops for each.
-fn slopes<G: Gate>(gate: G, ratio: (RatioGranularity, Guard), advantage: f32) -> [f32; 2]
-where
-    for<'a> PolicyLoss<'a, G>: Compiled,
-{
+fn slopes(choices: &str, advantage: f32) -> [f32; 2] {
     let loss = Outputs { loss: true, ..Outputs::COEF };
-    [Outputs::COEF, loss].map(|outputs| slope(gate, ratio, [-1.0, -2.0], advantage, outputs))
+    [Outputs::COEF, loss].map(|outputs| slope(choices, [-1.0, -2.0], advantage, outputs))
 }
 
 #[test]
 fn a_token_outside_the_guard_keeps_its_gradient_where_it_is_straight_through() {
     // Guarded to 0.5; a negative advantage, which the clip at 0.8 does not stop: dL/dlogp = −A·r.
-    for (guard, want) in [(Guard::clamp(0.5), 0.0), (Guard::straight_through(0.5), 0.5f32.exp())] {
-        near(&slopes(PPO, (RatioGranularity::Token, guard), -1.0), &[want; 2]);
+    for (guard, want) in [("clamp", 0.0), ("straight_through", 0.5f32.exp())] {
+        near(&slopes(&format!("{PPO}ratio = {{ guard = '{guard}', guard_bound = 0.5 }}"), -1.0), &[want; 2]);
     }
 }
 
@@ -256,24 +225,26 @@ fn a_token_outside_the_guard_keeps_its_gradient_where_it_is_straight_through() {
 fn a_sequence_beyond_its_bound_has_no_gradient() {
     // A negative advantage, which the clip at 0.8 does not stop: dL/dlogp = −A·r within the bound.
     for (log_max, want) in [(0.5, 0.0), (1.5, 1f32.exp())] {
-        near(&slopes(PPO, (RatioGranularity::Sequence { log_max }, Guard::clamp(20.0)), -1.0), &[want; 2]);
+        let choices = format!("{PPO}ratio = {{ level = 'sequence', log_max = {log_max} }}");
+        near(&slopes(&choices, -1.0), &[want; 2]);
     }
 }
 
 #[test]
 fn dppo_bounds_the_move_of_the_token_itself_whatever_the_guard() {
     // p − q = e^−1 − e^−2 = 0.2325, whatever the guard: dL/dlogp = −A·r, with the guarded r = e^0.5, within.
-    for (clip_ratio_high, want) in [(0.2, 0.0), (0.25, -(0.5f32.exp()))] {
-        let gate = DppoTv { clip_ratio_low: 0.2, clip_ratio_high, clip_ratio_c: 20.0 };
-        near(&slopes(gate, (RatioGranularity::Token, Guard::clamp(0.5)), 1.0), &[want; 2]);
+    for (high, want) in [(0.2, 0.0), (0.25, -(0.5f32.exp()))] {
+        let gate =
+            format!("kind = 'dppo_tv', clip_ratio_low = 0.2, clip_ratio_high = {high}, clip_ratio_c = 20.0");
+        near(&slopes(&format!("gate = {{ {gate} }}\nratio.guard_bound = 0.5"), 1.0), &[want; 2]);
     }
 }
 
 #[test]
 fn a_guard_beyond_87_lets_a_ratio_be_subnormal() {
     // e^−87.8 and its power of two, 2^−127, are subnormal. dL/dlogp = −A·r, times 2^64 to be normal again.
-    let ratio = (RatioGranularity::Token, Guard::clamp(87.85));
-    let got = slope(PPO, ratio, [-88.8, -1.0], 2f32.powi(64), Outputs::ALL);
+    let choices = format!("{PPO}ratio.guard_bound = 87.85");
+    let got = slope(&choices, [-88.8, -1.0], 2f32.powi(64), Outputs::ALL);
     let want = -(f64::from(-88.8f32 + 1.0)).exp() * 2f64.powi(64);
     assert!((f64::from(got) / want - 1.0).abs() < 1e-5, "{got} is not {want}");
 }

@@ -275,6 +275,20 @@ fn recipes() {
         ("gate = { kind = 'vespo', k_pos = -1.0 }", &["k_pos"]),
         ("mask.top_entropy = 2.0", &["mask.top_entropy"]),
         ("ratio = { level = 'given', log_max = 3.0 }", &["log_max"]),
+        ("correction.high = -1.0", &["recipe: correction.high is -1"]),
+        ("correction.low = 3.0", &["recipe: correction.low is 3"]),
+        ("correction.bound = 0.0", &["recipe: correction.bound is 0"]),
+        ("correction = { rule = 'plain', low = 0.5 }", &["truncate and mask only"]),
+        ("correction.level = 'one'", &["has no weights"]),
+        (
+            "correction.reject = [{ statistic = 'token_k4', high = 1.0 }]",
+            &["unknown variant `token_k4`, expected one of `token_k1`"],
+        ),
+        ("correction.reject = [{ statistic = 'token_k2', low = 0.5, high = 1.0 }]", &["only an upper bound"]),
+        (
+            "correction.reject = [{ statistic = 'token_k2', high = 1.0 }, { statistic = 'token_k2', high = 2.0 }]",
+            &["token_k2 twice"],
+        ),
         ("[gate\n", &["line 1"]),
     ];
     for (toml, words) in table {

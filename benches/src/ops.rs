@@ -174,23 +174,14 @@ pub fn all_of(inputs: &Inputs, asked: impl Fn(&str) -> bool) -> Result<Vec<Bench
     list.push(Bench::new("discounted_return", 9.0, move |device| {
         Ok(bits(&ops::discounted_return(device, &batch, &inputs.logp, 0.99)?))
     }));
-    // --- outcome rewards and advantages of sequences
     list.extend(crate::rewards::benches(inputs, batch));
-    // --- advantages over time
     list.extend(over_time::benches(inputs, batch));
-    // --- importance ratios and rollout correction
     list.extend(correction::benches(inputs, batch));
-    // --- policy losses
     list.extend(crate::gates::benches(inputs, both));
-    // --- entropy, values
     list.extend(crate::logits::benches(inputs, batch));
-    // --- exact sums
     list.extend(crate::exact::benches(inputs, batch));
-    // --- prefix trees
     list.extend(crate::tree::benches(inputs, batch)?);
-    // --- functions of several launches
     list.extend(crate::functions::benches(inputs, batch));
-    // --- routing replay
     list.extend(crate::routing::benches(inputs));
     let without =
         |op: &&OpInfo| asked(op.name) && !list.iter().flat_map(Bench::ops).any(|name| name == op.name);

@@ -1,12 +1,11 @@
 //! Compares a launch's outputs with the oracle.
 
 use crate::cases::Case;
+use crate::expect::tokens::UNIT;
 use crate::expect::{Want, expect};
 use crate::output::Output;
 use crate::precision;
 use std::collections::BTreeMap;
-
-const UNIT: f64 = 1.0 / 16_777_216.0;
 
 /// Measured errors per op and output.
 #[derive(Clone, Debug, Default)]

@@ -37,8 +37,8 @@ enum Place {
 
 /// Memory in a place.
 enum Array {
-    Host(Vec<u32>),
-    Wide(Vec<u64>),
+    /// Two words each.
+    Host(Vec<u64>),
     Device(Memory),
 }
 
@@ -47,8 +47,7 @@ impl Place {
     fn array(&self, words: usize) -> Result<Array, Error> {
         Ok(match self {
             // Zeroed by the system: pages that are never written are not allocated.
-            Place::Cpu(_) if words.is_multiple_of(2) => Array::Wide(vec![0; words / 2]),
-            Place::Cpu(_) => Array::Host(vec![0; words]),
+            Place::Cpu(_) => Array::Host(vec![0; words.div_ceil(2)]),
             Place::Device(queue) => Array::Device(queue.alloc(4 * words)?),
         })
     }
@@ -56,8 +55,7 @@ impl Place {
     /// Writes words starting at `at`.
     fn write(&self, array: &mut Array, at: usize, values: &[u32]) -> Result<(), Error> {
         match (self, array) {
-            (_, Array::Host(words)) => words[at..at + values.len()].copy_from_slice(values),
-            (_, Array::Wide(words)) => {
+            (_, Array::Host(words)) => {
                 for (i, value) in values.iter().enumerate() {
                     let (word, shift) = ((at + i) / 2, 32 * ((at + i) % 2));
                     words[word] = words[word] & !(0xffff_ffff << shift) | u64::from(*value) << shift;
@@ -75,8 +73,7 @@ impl Place {
     /// Reads words starting at `at`.
     fn read(&self, array: &Array, at: usize, count: usize) -> Result<Vec<u32>, Error> {
         Ok(match (self, array) {
-            (_, Array::Host(words)) => words[at..at + count].to_vec(),
-            (_, Array::Wide(words)) => {
+            (_, Array::Host(words)) => {
                 (at..at + count).map(|i| (words[i / 2] >> (32 * (i % 2))) as u32).collect()
             }
             (Place::Device(queue), Array::Device(memory)) => {
@@ -118,7 +115,6 @@ impl Array {
     fn first(&self) -> *mut u8 {
         match self {
             Array::Host(words) => words.as_ptr().cast_mut().cast(),
-            Array::Wide(words) => words.as_ptr().cast_mut().cast(),
             Array::Device(memory) => memory.as_ptr(),
         }
     }

@@ -32,7 +32,6 @@ const CLIPS: [[f32; 2]; 4] = [[0.4, 0.4], [0.0, 0.0], [0.05, 0.1], [3.0, 0.2]];
 const MEANS_OF_RATIOS: [Mean; 4] = [Mean::Geometric, Mean::ClippedSum, Mean::Product, Mean::Harmonic];
 /// Ranges in which products and sums of inverses stay finite.
 const NARROW: [Range; 2] = [Range::Realistic, Range::Tiny];
-const TERMS: &str = "terms rounded once, summed in binary64";
 const MEANS: &str = "binary64 means of rounded terms, one exponential, two products";
 
 impl OpTest for Gmpo {

@@ -27,3 +27,12 @@ pub mod verify;
 pub mod whole;
 
 pub use ops::oracle;
+
+/// A program's exit code: 0 if it passed, 1 if it did not, 2 after an error.
+pub fn exit(passed: Result<bool, impl std::fmt::Display>) -> std::process::ExitCode {
+    let code = passed.map(|passed| u8::from(!passed)).unwrap_or_else(|error| {
+        eprintln!("error: {error}");
+        2
+    });
+    code.into()
+}

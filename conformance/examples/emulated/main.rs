@@ -17,29 +17,15 @@ mod run;
 
 use arguments::Arguments;
 use lockstep::Backend;
+use lockstep_conformance::exit;
 use lockstep_gpu::Driver;
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    let arguments = match Arguments::parse(std::env::args().skip(1)) {
-        Ok(arguments) => arguments,
-        Err(error) => {
-            eprintln!("error: {error}");
-            return ExitCode::from(2);
-        }
-    };
-    let passed = match arguments.backend {
+    exit(Arguments::parse(std::env::args().skip(1)).and_then(|arguments| match arguments.backend {
         Backend::Rocm => on(&arguments, lockstep_rocm::open, "libamdhip64.so"),
         _ => on(&arguments, lockstep_cuda::open, "libcuda.so.1"),
-    };
-    match passed {
-        Ok(true) => ExitCode::SUCCESS,
-        Ok(false) => ExitCode::FAILURE,
-        Err(error) => {
-            eprintln!("error: {error}");
-            ExitCode::from(2)
-        }
-    }
+    }))
 }
 
 /// Runs everything on one backend. An error says why nothing ran.

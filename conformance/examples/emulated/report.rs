@@ -45,10 +45,10 @@ impl Report {
 
     /// Resources by entry point.
     pub(crate) fn csv(&self) -> String {
-        let mut csv =
+        let mut csv = String::from(
             "entry,cases,launches,instructions,lane_instructions,requests,bytes_requested,bytes_moved_32,\
-                       bytes_moved_64,bytes_moved_128\n"
-                .to_owned();
+             bytes_moved_64,bytes_moved_128\n",
+        );
         for (entry, counts) in &self.counts {
             _ = write!(csv, "{entry},{}", self.hits.get(&entry[..]).copied().unwrap_or(0));
             for count in counts {

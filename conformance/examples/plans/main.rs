@@ -10,7 +10,7 @@
 
 mod captured;
 
-use lockstep_conformance::plans;
+use lockstep_conformance::{exit, plans};
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
@@ -23,12 +23,5 @@ fn main() -> ExitCode {
         println!("{device}: {replayed}");
         Ok(found.passed() && replayed.passed())
     };
-    match run() {
-        Ok(true) => ExitCode::SUCCESS,
-        Ok(false) => ExitCode::FAILURE,
-        Err(error) => {
-            eprintln!("error: {error}");
-            ExitCode::from(2)
-        }
-    }
+    exit(run())
 }

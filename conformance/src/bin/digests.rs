@@ -7,19 +7,12 @@
 
 use lockstep::SimdLevel;
 use lockstep_conformance::digest::{PUBLISHED, PUBLISHED_RECIPES, digest, recipes_digest};
-use lockstep_conformance::levels;
+use lockstep_conformance::{exit, levels};
 use std::process::ExitCode;
 use std::time::Instant;
 
 fn main() -> ExitCode {
-    match asked().and_then(|levels| run(&levels)) {
-        Ok(true) => ExitCode::SUCCESS,
-        Ok(false) => ExitCode::FAILURE,
-        Err(error) => {
-            eprintln!("error: {error}");
-            ExitCode::from(2)
-        }
-    }
+    exit(asked().and_then(|levels| run(&levels)))
 }
 
 /// The levels named by the arguments, or all available ones.

@@ -97,7 +97,7 @@ impl Error {
     /// Name of the argument, or of the result that is not finite.
     pub fn argument(&self) -> &'static str {
         let mut error = *self;
-        *error.argument_mut()
+        core::mem::take(error.argument_mut())
     }
 
     /// The same name, to be replaced by the one that the caller knows.

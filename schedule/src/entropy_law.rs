@@ -54,18 +54,21 @@ impl EntropyLaw {
         require::each("entropy", entropy, "a finite number, at most 300", |h| h.is_finite() && h <= MOST)?;
         require::each("reward", reward, "a number of at most 1e100", |r| r.abs() <= 1e100)?;
         let n = entropy.len() as f64;
-        let x = || entropy.iter().map(|h| num::exp64(*h));
-        let (mx, mr) = (x().sum::<f64>() / n, reward.iter().sum::<f64>() / n);
+        // Counted from the first point, so that the mean of equal values is exact.
+        let (x0, r0) = (num::exp64(entropy[0]), reward[0]);
+        let (x, r) = (|| entropy.iter().map(|h| num::exp64(*h) - x0), || reward.iter().map(|r| r - r0));
+        let (mx, mr) = (x().sum::<f64>() / n, r().sum::<f64>() / n);
         let (mut xr, mut xx, mut rr) = (0.0, 0.0, 0.0);
-        for (x, r) in x().zip(reward) {
+        for (x, r) in x().zip(r()) {
             xr += (x - mx) * (r - mr);
             xx += (x - mx) * (x - mx);
             rr += (r - mr) * (r - mr);
         }
         require::scalar("entropy", xx > 0.0, "at least two distinct values", entropy[0])?;
         let a = -xr / xx;
-        let r_squared = (rr > 0.0).then(|| xr * xr / (xx * rr));
-        Ok(EntropyLaw { a, b: mr + a * mx, r_squared })
+        // The product of the slopes of both regressions: the product of the sums may overflow or underflow.
+        let r_squared = (rr > 0.0).then(|| (xr / xx * (xr / rr)).min(1.0));
+        Ok(EntropyLaw { a, b: r0 + mr + a * (x0 + mx), r_squared })
     }
 
     /// The reward that the law forecasts at an entropy in nats, b − a·e^H.
@@ -132,9 +135,28 @@ mod tests {
         assert!((law.r_squared.unwrap() - (1.0 - least / spread)).abs() < 1e-12);
     }
 
+    /// Two points lie on a line, at the ends of the domain too.
+    #[test]
+    fn large_and_small_numbers_have_their_share() {
+        for (entropy, reward) in [([300.0, 0.0], [1e100, 0.0]), ([-300.0, -301.0], [1e-40, 0.0])] {
+            let share = EntropyLaw::fit(&entropy, &reward).unwrap().r_squared.unwrap();
+            assert!((share - 1.0).abs() < 1e-12, "{share}");
+        }
+    }
+
     #[test]
     fn what_has_no_line() {
         assert_eq!(EntropyLaw::fit(&[0.0, LN_2], &[0.5, 0.5]).unwrap().r_squared, None);
+        // Whatever the rounding of a mean: 0.1 + 0.1 + 0.1 is not 3·0.1, and the same for e^0.3.
+        for r in [0.1, 0.7, -1.3] {
+            let flat = EntropyLaw::fit(&[0.1, 0.2, 0.4], &[r; 3]).unwrap();
+            assert_eq!((flat.a, flat.b, flat.r_squared), (0.0, r, None));
+        }
+        for h in 0..100 {
+            assert!(
+                EntropyLaw::fit(&[0.01 * f64::from(h); 7], &[1.0, 2.0, 3.0, 5.0, 4.0, 1.0, 0.0]).is_err()
+            );
+        }
         // Corners of a square.
         let square = EntropyLaw::fit(&[0.0, 0.0, LN_2, LN_2], &[0.0, 1.0, 0.0, 1.0]).unwrap();
         assert!(square.r_squared.unwrap() < 1e-12 && square.a.abs() < 1e-12);

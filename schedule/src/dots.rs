@@ -26,7 +26,8 @@ use lockstep_core::require;
 /// `[K]`; on return it holds w.
 ///
 /// Errors: no reference; lengths that disagree; τ not above 0; a pass rate outside 0..=1 (with its index); a
-/// query or reference that is not finite (with its index).
+/// query or reference that is not finite (with its index); a product, divided by √h and τ, that is beyond 1e9
+/// (with the index of the reference), where rounding would spoil the softmax.
 pub fn difficulty(
     query: &[f64],
     references: &[f64],
@@ -51,7 +52,8 @@ pub fn difficulty(
         }
         *weight = dot / scale / temperature;
     }
-    require::each("references", weights, "a finite product with the query", f64::is_finite)?;
+    let expected = "a product with the query, over √h and the temperature, of at most 1e9";
+    require::each("references", weights, expected, |w| w.abs() <= 1e9)?;
     let total = numbers::ln_sum_exp(weights.iter().copied());
     let mut base = 0.0;
     for (weight, v) in weights.iter_mut().zip(pass_rates) {
@@ -94,18 +96,27 @@ pub fn probabilities(
 ) -> Result<(), Error> {
     require::length("probabilities", predicted.len(), "one per prompt", probabilities.len())?;
     scores(predicted, target, temperature, probabilities)?;
+    // Counted from the largest: beside a large score the logarithm of the sum would be lost.
+    let top = probabilities.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+    probabilities.iter_mut().for_each(|p| *p -= top);
     let total = numbers::ln_sum_exp(probabilities.iter().copied());
     probabilities.iter_mut().for_each(|p| *p = num::exp64(*p - total));
     Ok(())
 }
 
-/// −|p̂ − α|/τ_s.
+/// −|p̂ − α|/τ_s, finite.
 fn scores(predicted: &[f64], target: f64, temperature: f64, out: &mut [f64]) -> Result<(), Error> {
     require::positive("temperature", temperature)?;
     require::finite("target", target)?;
     require::each("predicted", predicted, "0 to 1", |p| (0.0..=1.0).contains(&p))?;
     for (p, score) in predicted.iter().zip(out) {
         *score = -(p - target).abs() / temperature;
+        require::scalar(
+            "temperature",
+            score.is_finite(),
+            "so large that |p̂ − α|/τ_s is finite",
+            temperature,
+        )?;
     }
     Ok(())
 }
@@ -113,8 +124,8 @@ fn scores(predicted: &[f64], target: f64, temperature: f64, out: &mut [f64]) -> 
 /// Computes Gumbel keys, `[P]`; [`order::by_key`](super::order::by_key) sorts them into the order of the
 /// draws.
 ///
-/// Errors: a prediction outside 0..=1 (with its index); τ_s not above 0; an α that is not finite; lengths
-/// that disagree.
+/// Errors: a prediction outside 0..=1 (with its index); τ_s not above 0, or so small that a quotient is not
+/// finite; an α that is not finite; lengths that disagree.
 pub fn selection_keys(
     predicted: &[f64],
     target: f64,
@@ -176,6 +187,23 @@ mod tests {
         assert!((calibrate_platt(0.3, 1.0, 0.0) - 0.3).abs() < 1e-15);
         assert!((calibrate_platt(0.5, 2.0, 1.0) - 1.0 / (1.0 + libm::exp(-1.0))).abs() < 1e-15);
         assert!(calibrate_platt(f64::NAN, 1.0, 0.0).is_nan());
+    }
+
+    #[test]
+    fn tiny_temperatures_give_a_distribution_or_an_error() {
+        let mut p = [0.0; 4];
+        for temperature in [1e-9, 1e-18, 1e-300] {
+            probabilities(&[0.3, 0.3, 0.9, 0.3], 0.5, temperature, &mut p).unwrap();
+            assert!((p[0] - 1.0 / 3.0).abs() < 1e-15 && p == [p[0], p[0], 0.0, p[0]], "{p:?}");
+        }
+        let named = |found| matches!(found, Err(Error::Value { argument: "temperature", .. }));
+        assert!(named(probabilities(&[0.3; 4], 0.5, 1e-310, &mut p)));
+        assert!(named(selection_keys(&[0.3; 4], 0.5, 1e-310, 3, 0, &mut p)));
+        // The weights were 1 each and the base their sum.
+        assert!(matches!(
+            difficulty(&[1e9], &[1.0, 1e9], &[0.1, 0.2], 1.0, &mut p[..2]),
+            Err(Error::Value { argument: "references", index: Some(1), .. })
+        ));
     }
 
     #[test]

@@ -161,7 +161,9 @@ impl RolloutGdro<'_> {
         let total = numbers::ln_sum_exp(scores.iter().map(|s| self.rate * s));
         let floor = self.exploration / scores.len() as f64;
         for (score, out) in scores.iter().zip(out) {
-            *out = num::ln64((1.0 - self.exploration) * num::exp64(self.rate * score - total) + floor);
+            let p = (1.0 - self.exploration) * num::exp64(self.rate * score - total) + floor;
+            // Without exploration p may underflow; its logarithm is finite, so the arm stays within reach.
+            *out = if p > 0.0 { num::ln64(p) } else { self.rate * score - total };
         }
     }
 
@@ -415,6 +417,18 @@ mod tests {
         assert!((libm::exp(out[0]) - 0.92).abs() < 1e-14 && (libm::exp(out[4]) - 0.02).abs() < 1e-14);
         assert!((GDRO.next_price(0.2, 50, 10) - 0.25).abs() < 1e-15);
         assert_eq!(GDRO.next_price(0.2, 0, 0), 0.2);
+    }
+
+    /// Without exploration the probability e⁻⁸⁰⁰ of arm 2 underflows; the budget is met all the same.
+    #[test]
+    fn unlikely_arms_stay_within_reach() {
+        let pair = RolloutGdro { least: 1, most: 2, exploration: 0.0, ..GDRO };
+        let (mut values, mut arms, mut chosen) = ([0.0; 99], [0; 99], [0; 2]);
+        for (scores, expected) in [([0.0, -800.0, 0.0, -900.0], [2, 1]), ([0.0, -900.0, 0.0, -800.0], [1, 2])]
+        {
+            assert_eq!(pair.choose(&scores, &[1; 2], 3, &mut values, &mut arms, &mut chosen), Ok(3));
+            assert_eq!(chosen, expected);
+        }
     }
 
     #[test]

@@ -206,10 +206,13 @@ impl PromptGdro {
         self.check()?;
         require::length("count", scores.len(), "one per bin", count.len())?;
         require::length("out", scores.len(), "one per bin", out)?;
-        match scores.iter().position(|s| s.is_some_and(|s| !s.is_finite())) {
-            Some(i) => {
-                Err(require::value("scores", Some(i), "a finite number", scores[i].unwrap_or(f64::NAN)))
-            }
+        // Standard scores square.
+        let (most, expected) = match self.bound {
+            Bound::Clip(_) => (f64::MAX, "a finite number"),
+            Bound::Standardise => (1e150, "a number of at most 1e150"),
+        };
+        match scores.iter().position(|s| s.is_some_and(|s| s.is_nan() || s.abs() > most)) {
+            Some(i) => Err(require::value("scores", Some(i), expected, scores[i].unwrap_or(f64::NAN))),
             None => Ok(()),
         }
     }
@@ -217,8 +220,8 @@ impl PromptGdro {
     /// Computes q, `[B]`, over the bins whose `count` is above 0; 0 for the others. It sums to 1 if there is
     /// such a bin.
     ///
-    /// Errors: lengths that disagree; a score that is not finite (with its index); parameters outside their
-    /// domain.
+    /// Errors: lengths that disagree; a score that is not finite, or beyond 1e150 for a standard score (with
+    /// its index); parameters outside their domain.
     pub fn distribution(&self, scores: &[Option<f64>], count: &[u32], out: &mut [f64]) -> Result<(), Error> {
         self.check_scores(scores, count, out.len())?;
         self.omega(scores, count, out);
@@ -344,6 +347,9 @@ mod tests {
         assert!(matches!(e, Error::Value { argument: "loss_sum", index: Some(1), .. }));
         assert_eq!(s, [Some(1.0), None]);
         let e = g.weights(&[Some(f64::INFINITY), None], &[1, 1], &mut w).unwrap_err();
+        assert!(matches!(e, Error::Value { argument: "scores", index: Some(0), .. }));
+        // The mean overflowed, and every weight was the largest.
+        let e = g.weights(&[Some(1e308); 2], &[1, 1], &mut w).unwrap_err();
         assert!(matches!(e, Error::Value { argument: "scores", index: Some(0), .. }));
         let wild = PromptGdro { rate: 1e6, ..g };
         assert!(matches!(wild.check(), Err(Error::Value { argument: "rate", .. })));

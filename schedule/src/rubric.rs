@@ -33,7 +33,7 @@ use lockstep_core::require;
 
 /// Computes RuscaRL's reward. `points` are positive for what is wanted and negative for pitfalls.
 ///
-/// Errors: lengths that disagree; points that are not finite (index); a sum that overflows.
+/// Errors: lengths that disagree; points that are not finite (index); a sum or a quotient that overflows.
 ///
 /// ```
 /// use lockstep_schedule::rubric::reward;
@@ -45,8 +45,11 @@ pub fn reward(points: &[f64], met: &[bool]) -> Result<f64, Error> {
     require::each("points", points, "a finite number", f64::is_finite)?;
     let possible: f64 = points.iter().filter(|p| **p > 0.0).sum();
     let earned: f64 = points.iter().zip(met).filter(|(_, met)| **met).map(|(p, _)| p).sum();
-    require::scalar("points", possible.is_finite() && earned.is_finite(), "a finite sum", possible)?;
-    Ok(if possible > 0.0 { earned / possible } else { 0.0 })
+    let share = if possible > 0.0 { earned / possible } else { 0.0 };
+    for sum in [possible, earned, share] {
+        require::scalar("points", sum.is_finite(), "finite sums and a finite share", sum)?;
+    }
+    Ok(share)
 }
 
 /// RuscaRL's scaffold.
@@ -226,6 +229,11 @@ mod tests {
         };
         assert_eq!(value(reward(&[1.0, f64::NAN], &[true; 2])), ("points", Some(1)));
         assert_eq!(value(reward(&[f64::MAX, f64::MAX], &[false; 2])), ("points", None));
+        // The error shows the sum that is not finite.
+        for points in [[5.0, f64::MIN, f64::MIN], [f64::MIN_POSITIVE, -1e9, f64::MIN]] {
+            let found = reward(&points, &[true; 3]);
+            assert!(matches!(found, Err(Error::Value { got: f64::NEG_INFINITY, .. })), "{found:?}");
+        }
         assert!(matches!(reward(&[1.0], &[]), Err(Error::Length { argument: "met", .. })));
         let scaffold = Scaffold::default();
         assert_eq!(value(scaffold.share(3, 3, 0, 1)), ("i", None));

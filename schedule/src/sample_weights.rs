@@ -39,13 +39,11 @@ pub struct SampleWeights {
 }
 
 impl SampleWeights {
-    /// Checks that every weight is finite and at least 0.
+    /// Checks that every weight is from 0 to 1e100, so that products and sums stay finite.
     pub fn check(&self) -> Result<(), Error> {
         for (argument, ends) in [("length", self.length), ("difficulty", self.difficulty)] {
             let ends = ends.unwrap_or_default();
-            if let Some(i) = ends.iter().position(|end| !(*end >= 0.0 && end.is_finite())) {
-                return Err(require::value(argument, Some(i), "a finite number of at least 0", ends[i]));
-            }
+            require::each(argument, &ends, "a number from 0 to 1e100", |end| (0.0..=1e100).contains(&end))?;
         }
         Ok(())
     }
@@ -141,6 +139,10 @@ mod tests {
         let e = weights(ROLL, &[1; 3], &[0.5; 4]).unwrap_err();
         assert!(matches!(e, Error::Length { argument: "lengths", .. }));
         let e = SampleWeights { length: Some([1.0, -0.5]), difficulty: None }.check().unwrap_err();
+        assert!(matches!(e, Error::Value { argument: "length", index: Some(1), .. }));
+        // The product was infinite, and the weights NaN.
+        let e =
+            SampleWeights { length: Some([1.0, 1e200]), difficulty: Some([1e200; 2]) }.check().unwrap_err();
         assert!(matches!(e, Error::Value { argument: "length", index: Some(1), .. }));
     }
 }

@@ -79,7 +79,7 @@ impl StaleQueue {
                 continue;
             }
             // The age at which it is learnt from at the earliest, if the oldest always go first.
-            if version - begun + 1 + (left / batch) as u64 > u64::from(self.staleness) {
+            if (version - begun).saturating_add(1 + (left / batch) as u64) > self.staleness.into() {
                 return Ok(false);
             }
             left += 1;
@@ -205,5 +205,6 @@ mod tests {
         ));
         assert!(matches!(queue.take(0, &[], &[], &mut []), Err(Error::Length { argument: "chosen", .. })));
         assert_eq!(StaleQueue { batch: u32::MAX, staleness: u32::MAX }.room(u64::MAX), 0);
+        assert_eq!(queue.take(u64::MAX, &[0, u64::MAX], &[false, true], &mut [0]), Ok(false));
     }
 }

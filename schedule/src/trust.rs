@@ -44,7 +44,7 @@ impl Trust {
 /// Parameters of the test of a prior; the formula is in the [module](self).
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct TrustTest {
-    /// Critical |z|; 1.96 is the two-sided 5 % point of a normal distribution.
+    /// Critical |z|; 1.96 is the two-sided 5 % point of a normal distribution. ∞ trusts every prior.
     pub z_crit: f64,
     /// Largest number of rollouts per prompt.
     pub n_max: u32,
@@ -83,7 +83,7 @@ impl TrustTest {
         require::not_negative("variance", variance)?;
         // |z| ≤ z_crit without the division, so that no deviation with no noise is 0 ≤ 0 and trusted.
         let noise = A::sqrt64(variance / f64::from(n) + self.eps);
-        let trusted = (mean - prior).abs() <= self.z_crit * noise;
+        let trusted = self.z_crit.is_infinite() || (mean - prior).abs() <= self.z_crit * noise;
         Ok(match trusted {
             true => Trust::Fuse,
             false if n < self.n_max => Trust::Sample,
@@ -105,6 +105,8 @@ mod tests {
         assert_eq!([at(0.49), at(-0.49), at(0.4901)], [Ok(Trust::Fuse), Ok(Trust::Fuse), Ok(Trust::Mean)]);
         assert_eq!(test.decide::<Soft>(0.3, 3, 0.3, 0.0), Ok(Trust::Fuse), "no deviation and no noise");
         assert_eq!(test.decide::<Soft>(0.3, 3, 0.2, 0.0), Ok(Trust::Sample));
+        let all = TrustTest { z_crit: f64::INFINITY, ..test };
+        assert_eq!(all.decide::<Soft>(0.3, 3, 0.2, 0.0), Ok(Trust::Fuse), "without noise too");
         assert_eq!(test.decide::<Soft>(0.3, 0, f64::NAN, f64::NAN), Ok(Trust::Fuse), "nothing but the prior");
     }
 

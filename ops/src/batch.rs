@@ -160,9 +160,9 @@ impl std::ops::Add for Counts {
     type Output = Counts;
     fn add(self, other: Counts) -> Counts {
         Counts {
-            tokens: self.tokens + other.tokens,
-            nonempty: self.nonempty + other.nonempty,
-            sequences: self.sequences + other.sequences,
+            tokens: self.tokens.saturating_add(other.tokens),
+            nonempty: self.nonempty.saturating_add(other.nonempty),
+            sequences: self.sequences.saturating_add(other.sequences),
         }
     }
 }

@@ -226,6 +226,11 @@ fn bytes_are_checked() {
         bytes[at] = byte;
         assert!(ExactMoments::from_bytes(&bytes).is_err(), "byte {at}");
     }
+    let mut bytes = good;
+    bytes[8..24].fill(0xff);
+    let mut full = ExactMoments::from_bytes(&bytes).unwrap();
+    full.merge(&moments);
+    assert_eq!(full.count(), u64::MAX, "no overflow, whatever was decoded");
     assert!(ExactMoments::from_bytes(&good[..MOMENTS_BYTES - 1]).is_err());
     assert_eq!(ExactMoments::from_bytes(&ExactMoments::NONE.to_bytes()).unwrap(), ExactMoments::NONE);
 }

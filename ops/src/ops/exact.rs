@@ -153,7 +153,8 @@ impl PolicyTotals {
     ) -> Result<PolicyTotals, Error> {
         let rows = counts.sequences as usize;
         let length = |argument, per_row: usize, got: Option<usize>| {
-            let (expected, because) = (rows * per_row, "for the number of sequences in `counts`");
+            let (expected, because) =
+                (rows.saturating_mul(per_row), "for the number of sequences in `counts`");
             got.map_or(Ok(()), |got| require::length(argument, expected, because, got))
         };
         length("row_loss", 1, row_loss.map(<[f64]>::len))?;

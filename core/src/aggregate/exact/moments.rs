@@ -103,8 +103,9 @@ impl ExactMoments {
 
     /// Adds the moments of another rank. Any order and any tree of merges give the same moments.
     pub fn merge(&mut self, other: &ExactMoments) {
-        self.count += other.count;
-        self.nonzero += other.nonzero;
+        // Decoded counts can be anything.
+        self.count = self.count.saturating_add(other.count);
+        self.nonzero = self.nonzero.saturating_add(other.nonzero);
         self.extremes(other.low, other.high);
         self.sum.merge(&other.sum);
         self.squares.merge(&other.squares);

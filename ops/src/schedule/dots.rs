@@ -17,7 +17,7 @@ pub struct Difficulty {
 /// [`calibrate`](dots::calibrate) computes the calibrated rate.
 ///
 /// Errors: lengths that disagree; a temperature that is not positive; a pass rate outside 0..=1 (index); an
-/// embedding that is not finite (index).
+/// embedding that is not finite (index); a logit beyond 1e9 (index of the reference).
 ///
 /// ```
 /// let d = lockstep_ops::schedule::dots_difficulty(&[1.0, 0.0], &[1.0, 0.0, 0.0, 1.0], &[0.75, 0.25], 1.0)?;
@@ -40,7 +40,8 @@ pub fn dots_difficulty(
 /// drawing; formula: [`lockstep_schedule::dots`]. [`selection_size`](dots::selection_size) computes the
 /// number to draw.
 ///
-/// Errors: a prediction outside 0..=1 (index); a temperature that is not positive.
+/// Errors: a prediction outside 0..=1 (index); a temperature that is not positive, or so small that a
+/// quotient is not finite.
 ///
 /// ```
 /// let prompts = lockstep_ops::schedule::dots_select(&[0.9, 0.5, 0.1, 0.4], 2, 0.5, 1e-3, 7, 0)?;

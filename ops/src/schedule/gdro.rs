@@ -7,7 +7,8 @@ use lockstep_schedule::gdro_rollout::RolloutGdro;
 /// Computes the factor of the advantages of each bin, `[bins]`; formula and variants:
 /// [`lockstep_schedule::gdro_prompt`]. Scores come from [`PromptGdro::observe`].
 ///
-/// Errors: parameters out of their domain; lengths that disagree; a score that is not finite (index).
+/// Errors: parameters out of their domain; lengths that disagree; a score that is not finite, or beyond 1e150
+/// for a standard score (index).
 ///
 /// ```
 /// use lockstep_ops::schedule::{gdro_prompt::PromptGdro, prompt_gdro_weights};
@@ -31,7 +32,8 @@ pub fn prompt_gdro_weights(
 /// Computes the distribution q over the bins that have prompts, `[bins]`; formula:
 /// [`lockstep_schedule::gdro_prompt`].
 ///
-/// Errors: parameters out of their domain; lengths that disagree; a score that is not finite (index).
+/// Errors: parameters out of their domain; lengths that disagree; a score that is not finite, or beyond 1e150
+/// for a standard score (index).
 ///
 /// ```
 /// use lockstep_ops::schedule::{gdro_prompt::PromptGdro, prompt_gdro_distribution};

@@ -194,6 +194,11 @@ fn recorded_choices_are_whole_tokens() {
     trace.append_chosen(&Ids::U8(vec![0, 1, 2, 3])).unwrap();
     assert_eq!(trace.tokens(), 1);
     refused(trace.append_chosen(&Ids::U8(vec![0, 1])), "…`chosen`…whole tokens…");
+    // 260 would be expert 4 as a byte.
+    let beyond = Ids::U16(vec![0, 1, 260, 3]);
+    refused(trace.append_chosen(&beyond), "`chosen`[2] is 260: expected an expert of the trace");
+    assert_eq!(trace.tokens(), 1);
+    refused(trace.view().validate(1, 0), "…expected an expert below 0…");
 }
 
 #[test]

@@ -58,6 +58,8 @@ fn shares_of_a_batch() {
     let shares = [(2e-4, 0), (2e-4, 10), (2e-4, 100_000), (1.0, 7)];
     assert_eq!(shares.map(|(ratio, m)| share(ratio, m).unwrap()), [0, 1, 20, 7], "M = 0: nothing");
     refused(share(1.5, 7), "…ratio…");
+    let all = (share(1.0, 1 << 32).unwrap(), top_quantile(1.0, 1 << 32).unwrap());
+    assert_eq!(all, (u32::MAX, u32::MAX), "not the lower 32 bits");
     // 11 distinct values: the 0.8 quantile is at position 8, so 3 are at or above it.
     let quantiles = [(0.2, 11), (0.2, 12), (1.0, 5), (0.0, 5), (0.2, 0)];
     assert_eq!(quantiles.map(|(top, m)| top_quantile(top, m).unwrap()), [3, 3, 5, 1, 0]);

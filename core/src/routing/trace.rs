@@ -154,7 +154,7 @@ impl<'a> Trace<'a> {
     ///
     /// Errors: the first fault.
     pub fn validate(&self, tokens: usize, experts: usize) -> Result<usize, TraceFault> {
-        let per_token = self.stored * self.top_k;
+        let per_token = self.stored.saturating_mul(self.top_k);
         let got = self.len();
         if per_token == 0 || !got.is_multiple_of(per_token) || got / per_token != tokens {
             return Err(
@@ -284,7 +284,7 @@ impl fmt::Display for TraceFault {
                 )
             }
             TraceFault::Range { place, expert, experts } => {
-                write!(f, "{place} is {expert}: expected an expert, 0 to {}", experts - 1)
+                write!(f, "{place} is {expert}: expected an expert below {experts}")
             }
             TraceFault::Duplicate { place, expert, other } => {
                 write!(f, "{place} is {expert}, the same as entry {other}: expected distinct experts")

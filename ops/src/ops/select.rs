@@ -338,7 +338,7 @@ impl Selection {
 pub fn share(ratio: f64, tokens: u64) -> Result<u32, Error> {
     require::unit("ratio", ratio)?;
     let floor = (ratio * tokens as f64) as u64;
-    Ok(floor.max(1).min(tokens) as u32)
+    Ok(floor.max(1).min(tokens).min(u32::MAX.into()) as u32)
 }
 
 /// Computes how many of M distinct values are at or above TRL's quantile 1 − `top` (with linear
@@ -348,7 +348,7 @@ pub fn share(ratio: f64, tokens: u64) -> Result<u32, Error> {
 pub fn top_quantile(top: f64, tokens: u64) -> Result<u32, Error> {
     require::unit("top_entropy", top)?;
     let below = ((1.0 - top) * tokens.saturating_sub(1) as f64).ceil() as u64;
-    Ok(tokens.saturating_sub(below) as u32)
+    Ok(tokens.saturating_sub(below).min(u32::MAX.into()) as u32)
 }
 
 /// `torch.quantile` of finite binary32 numbers, which are reordered: interpolates between two order

@@ -78,7 +78,8 @@ pub fn turn_return(
     discounted_return(device, &of_turns, turns.rewards, gamma)
 }
 
-/// Centres and scales the `values` of turns, `[K]`, within their role. A role with a single value gets 0.
+/// Centres and scales the `values` of turns, `[K]`, within their role. A role whose set has a single value
+/// gets 0.
 ///
 /// Errors: lengths that disagree; a value or a result that is not finite (index).
 ///

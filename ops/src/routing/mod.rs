@@ -206,17 +206,22 @@ impl RoutingTrace {
     /// Appends the choices of whole tokens, `[tokens, layers, top_k]`, as `gating_forward` returns them if
     /// the layers of a token are adjacent rows. This is how R2 records.
     ///
-    /// Errors: choices that are not whole tokens.
+    /// Errors: choices that are not whole tokens; one that is no expert of this trace (index).
     pub fn append_chosen(&mut self, chosen: &Ids) -> Result<(), Error> {
         let per_token = self.layers * self.top_k;
         if !chosen.len().is_multiple_of(per_token) {
             let (expected, because) = (chosen.len().next_multiple_of(per_token), "whole tokens");
             return Err(Argument::Length { argument: "chosen", expected, because, got: chosen.len() }.into());
         }
-        match chosen {
-            Ids::U8(ids) => self.append(ids.iter().map(|id| u32::from(*id))),
-            Ids::U16(ids) => self.append(ids.iter().map(|id| u32::from(*id))),
+        let id = |i: usize| match chosen {
+            Ids::U8(ids) => u32::from(ids[i]),
+            Ids::U16(ids) => u32::from(ids[i]),
+        };
+        // A number that is too large would be cut off to another expert's byte.
+        if let Some(index) = (0..chosen.len()).find(|i| id(*i) as usize >= self.experts) {
+            return Err(require::value("chosen", Some(index), "an expert of the trace", id(index)).into());
         }
+        self.append((0..chosen.len()).map(id));
         Ok(())
     }
 }

@@ -209,6 +209,9 @@ fn steps_are_compared_with_those_of_the_same_prompt_and_index() {
     let one = Steps { cu_steps: &[0, 6], ..steps };
     let one = step_advantages(&Device::cpu(), &batch, &one, &[0.0; 3], &StepParams::default());
     refused(one, "`cu_steps` has 2 entries…");
+    let params = StepParams { omega: f32::NAN, ..StepParams::default() };
+    let nan = step_advantages(&Device::cpu(), &batch, &steps, &[0.0; 3], &params);
+    refused(nan, "`omega` is NaN: expected a finite number");
     let nan = Steps { rewards: &[0.0, f32::NAN, 0.0, 0.0, 0.0, 0.0], ..steps };
     refused(step_return(&Device::cpu(), &nan, 0.5, true), "`step rewards`[1] is NaN…");
 }
@@ -229,6 +232,8 @@ fn turns_see_their_own_reward_and_what_follows() {
     ] {
         refused(turn_return(&device, &batch, &Turns { cu_turns, ..turns }, 1.0), says);
     }
+    let nan = Turns { rewards: &[1.0, -1.0, f32::NAN, 2.0], ..turns };
+    refused(turn_return(&device, &batch, &nan, 1.0), "`turn rewards`[2] is NaN: expected a finite number");
 }
 
 #[test]

@@ -109,6 +109,9 @@ fn explained_variance_of_perfect_constant_and_wrong_values() {
     let eps = 1.0 - (5.0 / 3.0) / (5.0 / 3.0 + 1e-5);
     assert!((run(&[2.5; 5], 1e-5).unwrap() - eps).abs() < 1e-12, "verl's eps");
     refused(run(&[0.0, f32::NAN, 0.0, 0.0, 0.0], 0.0), "`values`[1] is NaN: expected a finite number");
+    let infinite = explained_variance(&device, &batch, &[0.0; 5], &[0.0, f32::INFINITY, 0.0, 0.0, 0.0], 0.0);
+    refused(infinite, "`returns`[1] is inf: expected a finite number");
+    refused(run(&[0.0; 5], f64::NAN), "`eps`…");
     assert_eq!(explained_variance(&device, &batch, &[0.0; 5], &[1.0; 5], 0.0).unwrap(), 0.0);
 }
 

@@ -75,7 +75,7 @@ impl Recipe {
                 };
                 let norm = RoleNorm { set, by_std: self.advantage.norm_by_std, eps: self.advantage.eps };
                 let returns = ops::turn_return(device, batch, &turns, gamma)
-                    .naming(&[(TOKEN_REWARDS.0, "turn_rewards")])?;
+                    .naming(&[("turn rewards", "turn_rewards")])?;
                 let advantage = ops::normalize_roles(device, &returns, turns.roles, &norm)?;
                 let tokens = |values: &[f32]| spread(batch, turns.cu_turns, values);
                 (tokens(&advantage)?, tokens(&returns)?)

@@ -161,10 +161,8 @@ fn moved(error: Argument, first: usize) -> Argument {
 /// ```
 #[doc(alias = "advantage clip")]
 pub fn limit(values: &mut [f32], [low, high]: [f32; 2]) -> Result<(), Error> {
-    if low.is_nan() || high.is_nan() || low > high {
-        let expected = "a lower bound that is at most the upper bound";
-        return Err(require::value("limit", None, expected, low).into());
-    }
+    require::scalar("lower limit", !low.is_nan(), "a number", low)?;
+    require::scalar("upper limit", high >= low, "at least the lower limit", high)?;
     values.iter_mut().for_each(|a| *a = a.clamp(low, high));
     Ok(())
 }

@@ -111,6 +111,7 @@ pub fn step_advantages(
     params: &StepParams,
 ) -> Result<StepAdvantages, Error> {
     require::length("cu_steps", batch.sequences() + 1, "one per sequence, plus one", steps.cu_steps.len())?;
+    require::finite("omega", params.omega)?;
     let returns = step_return(device, steps, params.gamma, params.include_first_mismatch)?;
     let scale = match params.norm_by_std {
         true => Scale::Std { ddof: 1, eps: params.eps },

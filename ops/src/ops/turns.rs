@@ -58,6 +58,7 @@ pub fn turn_return(
 ) -> Result<Vec<f32>, Error> {
     let count = turns.cu_turns.len().saturating_sub(1);
     require::length("turn rewards", count, "one per turn", turns.rewards.len())?;
+    locate::each_finite("turn rewards", turns.rewards)?;
     Offsets::new("cu_turns", turns.cu_turns, batch.tokens(), "tokens")?;
     if let Some(index) = turns.cu_turns.windows(2).position(|pair| pair[0] == pair[1]) {
         return Err(Argument::EmptyRow { argument: "cu_turns", index, row: "turn" }.into());

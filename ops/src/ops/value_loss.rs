@@ -2,10 +2,12 @@
 
 use super::aggregate::fold_rows;
 use super::locate::{self, Checked, Domain};
-use super::moments::token_moments;
+use super::moments;
 use crate::{Batch, Counts, Device, Error};
+use lockstep_core::aggregate::moments::{COUNT, MOMENTS, SQUARES};
 use lockstep_core::aggregate::{Weight, WeightFrom};
 use lockstep_core::ragged::{In, Out};
+use lockstep_core::require;
 use lockstep_core::value_loss::ValueLoss;
 
 /// The inputs of a value loss. Only `values` is differentiated.
@@ -171,7 +173,8 @@ pub fn value_loss_into(
 /// rollout and eps 1e-5. It is 1 at best, 0 for constant values, and negative if a constant would do better.
 /// It is 0 if the returns have no variance (and eps is 0), or with fewer than two live tokens.
 ///
-/// Errors: lengths that disagree; a live value or return that is not finite (index).
+/// Errors: lengths that disagree; a live value, return or difference that is not finite (index); an `eps` that
+/// is negative or not finite.
 pub fn explained_variance(
     device: &Device,
     batch: &Batch<'_>,
@@ -181,14 +184,18 @@ pub fn explained_variance(
 ) -> Result<f64, Error> {
     batch.check_tokens("values", values.len())?;
     batch.check_tokens("returns", returns.len())?;
-    let spread = token_moments(device, batch, returns)?;
-    token_moments(device, batch, values)?;
+    require::not_negative("eps", eps)?;
+    let of = |argument, values: &[f32]| {
+        moments::run(device, batch.cu_seqlens(), batch.loss_mask(), (argument, values), false, false)
+    };
+    let spread = of("returns", returns)?;
+    of("values", values)?;
     let residual: Vec<f32> = returns.iter().zip(values).map(|(r, v)| r - v).collect();
-    let residual = token_moments(device, batch, &residual)?;
-    if spread.count < 2.0 {
+    let residual = of("returns - values", &residual)?;
+    if spread[COUNT] < 2.0 {
         return Ok(0.0);
     }
-    let variance = |squares: f64| squares / (spread.count - 1.0);
-    let divisor = variance(spread.squares) + eps;
-    Ok(if divisor == 0.0 { 0.0 } else { 1.0 - variance(residual.squares) / divisor })
+    let variance = |moments: [f64; MOMENTS]| moments[SQUARES] / (spread[COUNT] - 1.0);
+    let divisor = variance(spread) + eps;
+    Ok(if divisor == 0.0 { 0.0 } else { 1.0 - variance(residual) / divisor })
 }

@@ -346,9 +346,13 @@ impl<W: Wave, A: Arith> Team for GpuTeam<W, A> {
         if ahead && left >= chunk && !W::BLOCK {
             read = Self::read(span.end - left as usize + lane, mask, ins);
         }
+        let short = |offset: u32| span.start + offset as usize;
         while left >= chunk && !W::BLOCK {
-            let i = span.end - left as usize + lane;
-            let coming = if ahead {
+            let offset = length - left + lane as u32;
+            let i = if F::SHORT_OFFSETS { short(offset) } else { span.end - left as usize + lane };
+            let coming = if ahead && F::SHORT_OFFSETS {
+                Self::read(short(if left >= 2 * chunk { offset + chunk } else { offset }), mask, ins)
+            } else if ahead {
                 Self::read(if left >= 2 * chunk { i + COLUMNS } else { i }, mask, ins)
             } else {
                 read = Self::read(i, mask, ins);

@@ -24,7 +24,8 @@ fn near(got: &[f32], want: &[f32]) {
 }
 
 fn sample(ratio: f32, advantage: f32) -> Sample {
-    Sample { ratio, advantage, logp: -1.0, logp_old: -1.0, logp_second: -1.0, own_ratio: ratio }
+    let [logp, logp_old, logp_second] = [-1.0; 3];
+    Sample { ratio, finite: false, advantage, logp, logp_old, logp_second, own_ratio: ratio }
 }
 
 #[test]

@@ -55,6 +55,8 @@ pub struct Gated {
 pub struct Sample {
     /// Importance ratio r ≥ 0, after the guard.
     pub ratio: f32,
+    /// Whether the ratio is known to be finite.
+    pub finite: bool,
     /// Advantage A.
     pub advantage: f32,
     /// Log-probability under the current policy.
@@ -88,6 +90,12 @@ pub trait Gate: Arg + Copy + core::fmt::Debug {
 
     /// Whether the gate uses [`stage`](Gate::stage).
     const STAGED: bool = false;
+
+    /// Whether the stage is finite whatever its inputs are, so that nothing has to check it.
+    const STAGE_FINITE: bool = false;
+
+    /// [`Element::SHORT_OFFSETS`](crate::team::Element::SHORT_OFFSETS) of the policy loss.
+    const SHORT_OFFSETS: bool = false;
 
     /// Whether the gate reads a second policy's log-probabilities, or another array in their place.
     const SECOND: bool = false;

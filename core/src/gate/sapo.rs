@@ -51,6 +51,10 @@ impl Gate for Sapo {
 
     const STAGED: bool = true;
 
+    const STAGE_FINITE: bool = true;
+
+    const SHORT_OFFSETS: bool = true;
+
     /// e = exp(−|τ(r − 1)|), 0 from `SATURATED` on.
     #[inline(always)]
     fn stage<A: Arith>(&self, Sample { ratio, advantage, .. }: Sample) -> f32 {
@@ -60,16 +64,16 @@ impl Gate for Sapo {
     }
 
     #[inline(always)]
-    fn gate_staged<A: Arith>(&self, Sample { ratio, advantage, .. }: Sample, e: f32) -> Gated {
+    fn gate_staged<A: Arith>(&self, Sample { ratio, finite, advantage, .. }: Sample, e: f32) -> Gated {
         let scale = if advantage > 0.0 { self.scale_pos } else { self.scale_neg };
-        let inverse = num::div(1.0, 1.0 + e);
+        let inverse = num::reciprocal::<A>(1.0 + e);
         let p = if ratio >= 1.0 { inverse } else { e * inverse };
         let quarter = (e * inverse) * inverse;
         // r = ∞ (without a guard) has weight 0; r is bounded because ∞·0 would be NaN.
-        let finite = if ratio > f32::MAX { f32::MAX } else { ratio };
+        let bounded = if !finite && ratio > f32::MAX { f32::MAX } else { ratio };
         Gated {
             loss: (scale * p) * -advantage,
-            gradient: (finite * quarter) * (-4.0 * advantage),
+            gradient: (bounded * quarter) * (-4.0 * advantage),
             weight: 4.0 * quarter,
             clipped: 0,
         }

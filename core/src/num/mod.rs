@@ -22,6 +22,7 @@ mod wide;
 #[cfg(any(feature = "std", target_arch = "nvptx64", target_arch = "amdgpu"))]
 pub use arith::Hard;
 pub use arith::{Arith, Soft};
+pub(crate) use div::reciprocal;
 pub use div::{div, div64};
 pub use exp::{EXP_IS_ZERO, exp, exp_nonpositive, exp_normal};
 pub use expm1::{exp_and_rest, expm1, expm1_nonpositive};

@@ -263,7 +263,8 @@ impl<G: Gate> PolicyLoss<'_, G> {
         let sequence = Sequence::of(moved.sums[0], tokens, log_max);
         let advantage = self.advantage.at(row);
         let ratio = num::exp::<T::Arith>(sequence.log_ratio);
-        let sample = Sample { ratio, advantage, logp: 0.0, logp_old: 0.0, logp_second: 0.0, own_ratio: 1.0 };
+        let [logp, logp_old, logp_second] = [0.0; 3];
+        let sample = Sample { ratio, finite: false, advantage, logp, logp_old, logp_second, own_ratio: 1.0 };
         let gate = self.gate.gate::<T::Arith>(sample);
         let gradient = if sequence.inside { gate.gradient } else { 0.0 };
         let coef = num::canonical(weight as f32 * gradient + 0.0);

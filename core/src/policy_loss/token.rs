@@ -134,7 +134,8 @@ impl<G: Gate, const KL: u8, const ROWS: u8, const WANT: u8> Token<G, KL, ROWS, W
             (true, NARROW) => ratio,
             (true, _) => num::exp_normal::<A>(Guard::clamp(gate::OWN_BOUND).apply_as::<A>(logp - logp_old).0),
         };
-        Sample { ratio, advantage: self.advantage(input), logp, logp_old, logp_second, own_ratio }
+        let finite = ROWS == NARROW;
+        Sample { ratio, finite, advantage: self.advantage(input), logp, logp_old, logp_second, own_ratio }
     }
 
     /// The token's own log-ratio.
@@ -161,22 +162,22 @@ impl<G: Gate, const KL: u8, const ROWS: u8, const WANT: u8> Token<G, KL, ROWS, W
     fn stage<A: Arith>(&self, number: usize, staged: [f32; 2], input: impl Fn(usize) -> f32) -> (f32, u32) {
         if number == 1 {
             let value = self.gate.stage::<A>(self.sample::<A>(staged[0], &input));
-            return (value, flag::finite(value));
+            return (value, if G::STAGE_FINITE { 0 } else { flag::finite(value) });
         }
         let alarm = self.faults(&input);
         let own = self.own(&input);
         if ROWS == OPEN {
             return (num::exp::<A>(own), alarm);
         }
-        let (d, inside) = self.log_ratio::<A>(own);
-        if ROWS == NARROW {
-            // The same bits as `exp`. Outside the guard the gradient is 0. Without losses, which need the
-            // ratio itself, a ratio of 0 achieves that and saves the element the guard (except for a score
-            // gate, which keeps its gradient).
-            let ratio = num::exp_normal::<A>(d);
-            return (if WANT != COEF || inside | G::SCORE { ratio } else { 0.0 }, alarm);
+        if ROWS == NARROW && WANT == COEF && !G::SCORE {
+            // Outside the guard the gradient is 0 (except of a score gate). Without losses, which need the
+            // ratio itself, a ratio of 0 achieves that: it saves the clamp, and the element's guard.
+            let ratio = num::exp_normal::<A>(own);
+            return (if self.guard.holds(own) { ratio } else { 0.0 }, alarm);
         }
-        (num::exp::<A>(d), alarm)
+        let (d, _) = self.log_ratio::<A>(own);
+        // The same bits in half the operations.
+        (if ROWS == NARROW { num::exp_normal::<A>(d) } else { num::exp::<A>(d) }, alarm)
     }
 
     /// The alarm for the log-probabilities.
@@ -247,6 +248,7 @@ impl<G: Gate, const KL: u8, const ROWS: u8, const WANT: u8> Token<G, KL, ROWS, W
 }
 
 impl<G: Gate, const J: usize, const KL: u8, const ROWS: u8> Element<J, 1, 0, 0> for Token<G, KL, ROWS, COEF> {
+    const SHORT_OFFSETS: bool = G::SHORT_OFFSETS;
     const STAGES: usize = Self::STAGES;
 
     #[inline(always)]
@@ -271,6 +273,7 @@ fn written<const M: usize>(coef: f32, loss: f32) -> [f32; M] {
 impl<G: Gate, const J: usize, const M: usize, const KL: u8, const ROWS: u8> Element<J, M, 1, 0>
     for Token<G, KL, ROWS, LOSS>
 {
+    const SHORT_OFFSETS: bool = G::SHORT_OFFSETS;
     const STAGES: usize = Self::STAGES;
 
     #[inline(always)]
@@ -289,6 +292,7 @@ impl<G: Gate, const J: usize, const M: usize, const KL: u8, const ROWS: u8> Elem
     for Token<G, KL, ROWS, METRICS>
 {
     const COUNTS: u32 = sum::COUNTS | (G::SWITCH as u32) << sum::GATE;
+    const SHORT_OFFSETS: bool = G::SHORT_OFFSETS;
     const STAGES: usize = Self::STAGES;
 
     #[inline(always)]

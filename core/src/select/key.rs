@@ -171,8 +171,9 @@ impl Number<4> for Unclipped {
     fn number<A: Arith>(self, i: usize, input: impl Fn(usize) -> f32) -> u32 {
         let (logp, logp_old) = (input(1), input(2));
         let ratio = num::exp::<A>(logp - logp_old);
+        let (advantage, logp_second) = (input(3), 0.0);
         let sample =
-            Sample { ratio, advantage: input(3), logp, logp_old, logp_second: 0.0, own_ratio: ratio };
+            Sample { ratio, finite: false, advantage, logp, logp_old, logp_second, own_ratio: ratio };
         let free = self.clip.gate_staged::<A>(sample, 0.0).clipped == 0;
         let key = self.key.number::<A>(i, |_| input(0));
         if free { key } else { 0 }

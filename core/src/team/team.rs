@@ -41,6 +41,10 @@ pub trait Element<const J: usize, const M: usize, const K: usize, const E: usize
     /// The sums whose terms are all 0 or 1, as bits: sum k is bit k. A GPU counts these in integers.
     const COUNTS: u32 = 0;
 
+    /// Whether a GPU chooses between two chunks of a row by offsets of 32 bits instead of addresses: fewer
+    /// registers, where the assembler runs out of them, and slower elsewhere.
+    const SHORT_OFFSETS: bool = false;
+
     /// Number of [`stage`](Element::stage)s before the element: 0, 1 or 2.
     const STAGES: usize = 0;
 

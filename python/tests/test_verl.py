@@ -126,7 +126,7 @@ def test_a_term_that_verl_adds_is_refused_with_verls_key():
         ("gae", "algorithm.adv_estimator=gae"),
         ("areal", "algorithm.rollout_correction"),
         ("psr", "algorithm.filter_groups"),
-        ("remax", "baseline"),
+        ("remax", "baseline.*its own algorithm.adv_estimator=remax"),
     ):
         with pytest.raises(lockstep.Error, match=key):
             lockstep.verl.estimate(name, mask.float(), mask, ["a", "a", "b", "b", "c", "c"])

@@ -22,7 +22,7 @@ from . import Credit, Error, Recipe, advantages, names, recipe
 from .faults import bounded, of_values
 from .torch import Loss, loss, metrics
 
-__all__ = ["Host", "by_name", "by_rewards_alone", "corrected", "file", "items", "mean", "metrics", "needed", "options", "replace", "sums"]
+__all__ = ["Host", "by_name", "by_rewards_alone", "clip_low", "corrected", "file", "items", "mean", "metrics", "needed", "options", "replace", "sums"]
 
 
 @cache
@@ -55,12 +55,12 @@ class Host:
         self.name, self.own, self.passed = name, own, passed
 
     @cache
-    def recipe(self, name: str, source: Any, call: str = "loss", also: frozenset[str] = frozenset()) -> Recipe:
+    def recipe(self, name: str, source: Any, call: str = "loss") -> Recipe:
         """Returns the recipe called `name`, if `call` reads only columns that are passed.
 
-        `source` is as for `lockstep.recipe`, with a mapping as its `items`; `also` are further columns.
+        `source` is as for `lockstep.recipe`, with a mapping as its `items`.
         """
-        own, passed = recipe(_mapping(source)), self.passed[call] | also
+        own, passed = recipe(_mapping(source)), self.passed[call]
         refused: dict[str, str] = {}
         for column, stage, of, required, other in own.needs():
             # Without the correction that belongs to it, a loss would be a different loss.
@@ -168,6 +168,11 @@ def by_rewards_alone(own: Recipe) -> bool:
     rewards, one, grows = torch.tensor([1.0, 0.0, 0.5, 2.0]), torch.arange(5), torch.tensor([0, 1, 3, 6, 10])
     made = [advantages(own, rewards=rewards, cu_seqlens=lengths, group_size=2) for lengths in (one, grows)]
     return not own.per_token and made[0].loss_mask is None and torch.equal(made[0].advantage, made[1].advantage)
+
+
+def clip_low(below: float) -> float:
+    """Returns `clip_ratio_low` for a trainer's lower bound 1 - `below`: at or below 0 it never applies."""
+    return min(below, 1.0)
 
 
 def mean(values: Tensor, mask: Tensor) -> Tensor:

@@ -25,7 +25,7 @@ import torch
 from torch import Tensor
 
 from . import Credit, Error
-from ._host import Host, corrected, metrics, needed, replace, sums
+from ._host import Host, clip_low, corrected, metrics, needed, replace, sums
 
 __all__ = ["grpo_loss_fn", "patch"]
 
@@ -58,7 +58,7 @@ def settings(
     if use_sapo_loss:
         return {**out, "extends": "areal_sapo", "gate.tau_pos": sapo_tau_pos, "gate.tau_neg": sapo_tau_neg}
     high = eps_clip if eps_clip_higher is None else eps_clip_higher
-    out |= {"extends": "areal", "gate.clip_ratio_low": min(eps_clip, 1.0), "gate.clip_ratio_high": high}
+    out |= {"extends": "areal", "gate.clip_ratio_low": clip_low(eps_clip), "gate.clip_ratio_high": high}
     if c_clip is not None:
         out["gate.clip_ratio_c"] = c_clip
     return out

@@ -24,7 +24,7 @@ import torch
 from torch import Tensor, nn
 
 from . import Credit, Error
-from ._host import Host, by_name, corrected, mean, metrics, replace, sums
+from ._host import Host, by_name, clip_low, corrected, mean, metrics, replace, sums
 
 __all__ = ["PolicyLoss", "patch"]
 
@@ -44,7 +44,8 @@ _MODULE = "openrlhf.models.loss"
 
 def settings(loss: PolicyLoss) -> dict[str, Any]:
     """Translates the arguments of a `PolicyLoss`, except its correction, to a recipe."""
-    out: dict[str, Any] = {"extends": "openrlhf", "gate.clip_ratio_low": min(loss.clip_eps_low, 1.0), "gate.clip_ratio_high": loss.clip_eps_high}
+    out: dict[str, Any] = {"extends": "openrlhf"}
+    out |= {"gate.clip_ratio_low": clip_low(loss.clip_eps_low), "gate.clip_ratio_high": loss.clip_eps_high}
     if loss.dual_clip is not None:
         out["gate.clip_ratio_c"] = loss.dual_clip
     if loss.policy_loss_type == "gspo":

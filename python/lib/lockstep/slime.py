@@ -29,7 +29,7 @@ from torch import Tensor
 
 from . import Credit, Error, Recipe
 from . import advantages as _advantages
-from ._host import Host, by_name, by_rewards_alone, corrected, file, metrics, needed, sums
+from ._host import Host, by_name, by_rewards_alone, clip_low, corrected, file, metrics, needed, sums
 
 __all__ = ["advantages", "loss"]
 
@@ -59,8 +59,7 @@ def settings(args: Any) -> dict[str, Any]:
     """Translates slime's arguments for the policy loss, except its correction, to a recipe."""
     name, low = args.advantage_estimator, args.eps_clip
     high = low if args.eps_clip_high is None else args.eps_clip_high
-    # A lower bound of the ratio at or below 0 never applies.
-    low = min(low, 1.0)
+    low = clip_low(low)
     if name not in _ESTIMATORS:
         raise Error(f"--advantage-estimator is {name!r}: expected one of {', '.join(_ESTIMATORS)}")
     out: dict[str, Any] = {"extends": _ESTIMATORS[name]}

@@ -20,7 +20,7 @@ from transformers import TrainerCallback
 from trl import GRPOTrainer
 
 from . import Credit, Error, Recipe, advantages as _advantages, recipe as _recipe
-from ._host import by_rewards_alone, options
+from ._host import by_rewards_alone, clip_low, options
 from .torch import loss as _loss, metrics as _metrics
 
 __all__ = ["LockstepGRPOTrainer", "settings"]
@@ -48,8 +48,7 @@ def settings(args: Any, max_completion_length: int | None = None) -> dict[str, A
     kind = args.loss_type
     if kind not in _PRESETS:
         raise Error(f"loss_type is {kind!r}: expected one of {', '.join(_PRESETS)}")
-    # A lower bound of the ratio at or below 0 never applies.
-    low = min(args.epsilon, 1.0)
+    low = clip_low(args.epsilon)
     high = args.epsilon if args.epsilon_high is None else args.epsilon_high
     out: dict[str, Any] = {"extends": _PRESETS[kind]}
     if kind == "sapo":
@@ -64,6 +63,8 @@ def settings(args: Any, max_completion_length: int | None = None) -> dict[str, A
             raise Error("top_entropy_quantile is below 1: expected 1 with loss_type 'vespo', whose sequence weight would leave out the same tokens")
     elif args.delta is None:
         out |= {"gate.clip_ratio_low": low, "gate.clip_ratio_high": high}
+    elif args.delta < 1.0:
+        raise Error(f"delta is {args.delta}: expected at least 1, or None")
     else:
         # min(min(r, delta)·A, clip(r)·A): the smaller of delta and 1 + epsilon bounds r where A > 0, the
         # larger where A < 0.

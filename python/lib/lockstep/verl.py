@@ -12,7 +12,12 @@ verl loads this module in every process, including Ray workers, through the pack
 
 Advantage estimators have the same names: `lockstep` is `grpo`, and verl's estimators read verl's own keys.
 Entropy, KL and value terms and rollout correction stay verl's: a recipe with such a term is refused, and the
-message names verl's key.
+message names verl's key. So is a baseline, `remax`'s too: verl makes greedy responses for its own
+`algorithm.adv_estimator=remax` alone.
+
+The metrics are verl's, but `actor/pg_clipfrac` and `actor/pg_clipfrac_lower` do not count tokens with an
+advantage of 0, as verl does for `cispo`, `dppo_tv` and `dppo_kl`; for `clip_cov` they count the tokens that
+PPO's clip bounds, where verl counts those that it draws.
 
 `LOCKSTEP_ON_ERROR=nan` and `LOCKSTEP_POSITIVE_LOGP=clamp` in the environment, including that of Ray's
 workers, set what happens to a refused value, like `on_error` and `positive_logp` of `lockstep.torch.loss`.
@@ -36,11 +41,13 @@ import torch
 from torch import Tensor
 
 from . import Credit, Error, advantages, names
-from ._host import Host, file, items, options
+from ._host import Host, clip_low, file, items, options
 from .torch import loss as _loss, metrics as _metrics
 
 TESTED = ("0.9.1",)
 _CLIP = ("gate.clip_ratio_low", "gate.clip_ratio_high")
+# Of losses in which verl does not bound the log-ratio.
+_UNBOUNDED = {"ratio.guard": "none"}
 
 
 def _bounds(config: Any) -> tuple[float, float]:
@@ -52,8 +59,7 @@ def _bounds(config: Any) -> tuple[float, float]:
 
 def _clip(config: Any) -> dict[str, Any]:
     low, high = _bounds(config)
-    # A lower bound of the ratio at or below 0 never applies.
-    return dict(zip(_CLIP, (min(low, 1.0), high)))
+    return dict(zip(_CLIP, (clip_low(low), high)))
 
 
 def _dual_clip(config: Any) -> dict[str, Any]:
@@ -67,12 +73,11 @@ def _dppo_kl(config: Any) -> dict[str, Any]:
 
 def _cispo(config: Any) -> dict[str, Any]:
     low, high = _bounds(config)
-    return {"gate.low": max(1.0 - low, 0.0), "gate.high": 1.0 + high}
+    return {"gate.low": 1.0 - clip_low(low), "gate.high": 1.0 + high}
 
 
 def _gmpo(config: Any) -> dict[str, Any]:
-    # verl does not bound the log-ratio here.
-    return {"ratio.guard": "none", **dict(zip(("gate.clip_log_low", "gate.clip_log_high"), _bounds(config)))}
+    return {**_UNBOUNDED, **dict(zip(("gate.clip_log_low", "gate.clip_log_high"), _bounds(config)))}
 
 
 def _sapo(config: Any) -> dict[str, Any]:
@@ -97,7 +102,7 @@ def _dro(config: Any) -> dict[str, Any]:
     beta = config.policy_loss.dro_beta
     if beta is None:
         raise Error("actor_rollout_ref.actor.policy_loss.dro_beta is not set: expected a number above 0")
-    return {"gate.beta": beta}
+    return {**_UNBOUNDED, "gate.beta": beta}
 
 
 def _nothing(config: Any) -> dict[str, Any]:
@@ -138,7 +143,6 @@ ESTIMATORS: dict[str, tuple[str, Callable[[Any], dict[str, Any]]]] = {
     "rloo": ("rloo", _nothing),
     "rloo_vectorized": ("verl_rloo_vectorized", _nothing),
     "opo": ("opo", _nothing),
-    "remax": ("remax", _nothing),
     "gpg": ("gpg", _nothing),
 }
 
@@ -150,6 +154,8 @@ _HOST = Host(
         ("loss", "value"): "the critic's own loss, keys critic.*",
         ("advantages", "kl"): "algorithm.use_kl_in_reward",
         ("advantages", "correction"): "algorithm.rollout_correction",
+        # For no other name verl makes greedy responses, and only its legacy trainer does.
+        ("advantages", "advantage"): "its own algorithm.adv_estimator=remax, with the greedy response as baseline",
         ("advantages", "advantage.over_time"): "algorithm.adv_estimator=gae",
     },
     {
@@ -245,18 +251,17 @@ def estimate(
     response_mask: Tensor,
     index: Any = None,
     config: Any = None,
-    reward_baselines: Tensor | None = None,
     **_: Any,
 ) -> tuple[Tensor, Tensor]:
     """An advantage estimator with verl's signature; returns advantages and returns.
 
     Rewards are `[batch, response length]`; `index` is the prompt of each row, in any order.
     """
-    source, also = file() if name == "file" else name, frozenset() if reward_baselines is None else frozenset({"baseline"})
+    source = file() if name == "file" else name
     if name in ESTIMATORS:
         extends, keys = ESTIMATORS[name]
         source = items({"extends": extends, **({} if config is None else keys(config))})
-    own = _HOST.recipe(name, source, "advantages", also)
+    own = _HOST.recipe(name, source, "advantages")
     if index is None:
         raise Error(f"lockstep:{name}: the batch has no uid, which says which prompt each response belongs to")
     rows = token_level_rewards.shape[0]
@@ -272,8 +277,6 @@ def estimate(
     columns = {"token_rewards": token_level_rewards, "rewards": token_level_rewards.sum(dim=-1)}
     reads = {column for column, _, call, *_ in own.needs() if call == "advantages"}
     columns = {column: value[place] for column, value in columns.items() if column in reads}
-    if "baseline" in reads:
-        columns["baseline"] = reward_baselines[place][offsets[:-1]]
     credit = advantages(own, cu_groups=offsets, loss_mask=response_mask.bool()[place], **columns)
     if credit.loss_mask is not None or credit.weights is not None:
         raise Error(

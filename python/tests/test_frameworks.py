@@ -445,10 +445,13 @@ def test_slime_stand_in_advantages_are_of_the_whole_batchs_groups():
 
 
 def test_patches_replace_what_is_there_and_name_what_is_gone(nemo, areal, monkeypatch):
-    grpo = module(monkeypatch, "nemo_rl.algorithms.grpo", ClippedPGLossFn=None)
+    # `nemo_rl.algorithms.ppo` is not imported yet: it will take the loss from the package.
+    paths = ("nemo_rl.algorithms.loss", "nemo_rl.algorithms.grpo", "nemo_rl.algorithms.single_controller_utils.setup")
+    imported = [module(monkeypatch, path, ClippedPGLossFn=None) for path in paths]
     lockstep.nemo.patch("dapo")
-    own = grpo.ClippedPGLossFn(SimpleNamespace(reference_policy_kl_penalty=0), use_fused_linear_logprobs=True)
-    assert (own.recipe, own.use_fused_linear_logprobs, own.loss_type.name) == ("dapo", True, "TOKEN_LEVEL")
+    for each in imported:
+        own = each.ClippedPGLossFn(SimpleNamespace(reference_policy_kl_penalty=0), use_fused_linear_logprobs=True)
+        assert (own.recipe, own.use_fused_linear_logprobs, own.loss_type.name) == ("dapo", True, "TOKEN_LEVEL")
     lockstep.areal.patch("dapo")
     assert areal.grpo_loss_fn.keywords == {"name": "dapo"}
     packed, _ = first("areal", "policy_loss_ppo")

@@ -1,7 +1,7 @@
 """NeMo RL on Lockstep: a `LossFunction` that replaces its `ClippedPGLossFn`.
 
     import lockstep.nemo
-    # Before nemo_rl.algorithms.grpo.setup; or pass ClippedPGLossFn(cfg) as `loss_fn` yourself.
+    # Before NeMo RL's `setup` or `setup_single_controller`; or pass ClippedPGLossFn(cfg) as `loss_fn` yourself.
     lockstep.nemo.patch()
 
 The loss follows NeMo RL's own keys (`loss_fn.*`: clipping, CISPO, sequence ratios, KL, importance-sampling
@@ -20,6 +20,7 @@ Written against NeMo RL at 7ea279ab (`nemo_rl/algorithms/loss/interfaces.py`, `l
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
@@ -28,7 +29,7 @@ import torch
 from torch import Tensor
 
 from . import Credit, Error, Recipe
-from ._host import Host, corrected, metrics, replace, sums
+from ._host import Host, clip_low, corrected, metrics, replace, sums
 from .faults import of_values
 
 __all__ = ["ClippedPGLossFn", "patch"]
@@ -63,6 +64,13 @@ DEFAULTS: dict[str, Any] = {
     "use_cispo": False,
     "positive_example_nll_weight": 0.0,
 }
+# Where NeMo RL's loss is imported from, and the modules that make one.
+_MODULES = (
+    "nemo_rl.algorithms.loss",
+    "nemo_rl.algorithms.grpo",
+    "nemo_rl.algorithms.ppo",
+    "nemo_rl.algorithms.single_controller_utils.setup",
+)
 # Combinations that NeMo RL refuses.
 _TOGETHER = {
     "disable_ppo_ratio": "it leaves no ratio to clip",
@@ -78,8 +86,7 @@ def _key(cfg: Any, key: str) -> Any:
 
 def settings(keys: Mapping[str, Any]) -> dict[str, Any]:
     """Translates NeMo RL's keys for the policy term to a recipe."""
-    # No ratio is below 0.
-    low, high = min(keys["ratio_clip_min"], 1.0), keys["ratio_clip_max"]
+    low, high = clip_low(keys["ratio_clip_min"]), keys["ratio_clip_max"]
     out: dict[str, Any] = {"extends": "nemo", "ratio.on_policy": keys["force_on_policy_ratio"]}
     if keys["use_cispo"]:
         # Bounds of the weight itself.
@@ -297,7 +304,10 @@ def _reference(data: Mapping[str, Any]) -> Tensor:
 
 
 def patch(name: str = "") -> None:
-    """Replaces NeMo RL's loss in `nemo_rl.algorithms.grpo` of this process; `name`: a recipe to use."""
-    import nemo_rl.algorithms.grpo as grpo
+    """Replaces NeMo RL's loss in this process, for GRPO, PPO and the single controller; `name`: a recipe to use."""
+    import nemo_rl.algorithms.loss  # noqa: F401
 
-    replace(grpo, "ClippedPGLossFn", partial(ClippedPGLossFn, recipe=name))
+    by = partial(ClippedPGLossFn, recipe=name)
+    for module in _MODULES:
+        if module in sys.modules:
+            replace(sys.modules[module], "ClippedPGLossFn", by)

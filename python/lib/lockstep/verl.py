@@ -17,7 +17,8 @@ message names verl's key. So is a baseline, `remax`'s too: verl makes greedy res
 
 The metrics are verl's, but `actor/pg_clipfrac` and `actor/pg_clipfrac_lower` do not count tokens with an
 advantage of 0, as verl does for `cispo`, `dppo_tv` and `dppo_kl`; for `clip_cov` they count the tokens that
-PPO's clip bounds, where verl counts those that it draws.
+PPO's clip bounds, where verl counts those that it draws; for `geo_mean` a token counts as high or low by the
+sign of its sequence's mean advantage, where verl looks at the token's own.
 
 `LOCKSTEP_ON_ERROR=nan` and `LOCKSTEP_POSITIVE_LOGP=clamp` in the environment, including that of Ray's
 workers, set what happens to a refused value, like `on_error` and `positive_logp` of `lockstep.torch.loss`.

@@ -411,6 +411,9 @@ def test_a_micro_batch_without_a_live_token_is_0(slime, nemo, areal):
         (lambda out, gradient: (out[0].item(), gradient))(*openrlhf_call(packed, {})),
     ):
         assert loss == 0 and not gradient.any()
+    # The minimum and the maximum over micro-batches ignore this one.
+    logged = nemo_call(packed, {**config, "global_valid_toks": 0, "global_valid_seqs": 0})[2]
+    assert (logged["probs_ratio_min"], logged["probs_ratio_max"]) == (float("inf"), float("-inf"))
     packed.inputs = {**packed.inputs, "cu_seqlens": [0, 0]}
     packed.lengths, packed.mask = [0], packed.mask[:0]
     empty = {key: [] for key in ("logp_new", "logp_old", "logp_rollout", "token_advantages")}
@@ -515,16 +518,47 @@ def test_openrlhf_stand_in_is_patched_in_rays_workers(openrlhf_on_disk):
         ray.shutdown()
 
 
-def test_adapters_take_what_their_trainers_take():
-    from lockstep import nemo, verl
+NEMO = lockstep.nemo.DEFAULTS
+TRUNCATED = dict(use_importance_sampling_correction=True, truncated_importance_sampling_ratio=2.0)
+SEQUENCE_MASK = dict(truncated_importance_sampling_type="seq-mask-tis", truncated_importance_sampling_ratio_min=0.5)
 
-    policy = SimpleNamespace(clip_cov_ratio=None, clip_cov_lb=None, clip_cov_ub=None, kl_cov_ratio=None, ppo_kl_coef=None)
-    config = SimpleNamespace(clip_ratio=0.2, clip_ratio_low=1.5, clip_ratio_high=None, policy_loss=policy, get=lambda key, default: default)
-    made = {name: lockstep.recipe({"extends": extends, **keys(config)}).toml for name, (extends, keys, _) in verl.LOSSES.items() if name in ("vanilla", "dppo_kl", "geo_mean", "clip_cov", "kl_cov")}
-    assert "clip_ratio_low = 1.0" in made["vanilla"] and "clip_ratio_low = 1.5" in made["dppo_kl"]
-    assert 'guard = "none"' in made["geo_mean"] and "clip_cov_ub = 5.0" in made["clip_cov"] and "ppo_kl_coef = 1.0" in made["kl_cov"]
-    keys = {**nemo.DEFAULTS, "use_importance_sampling_correction": True, "truncated_importance_sampling_ratio": 2.0, "truncated_importance_sampling_type": "seq-mask-tis", "truncated_importance_sampling_ratio_min": 0.5}
-    assert nemo._checked(dict(keys))
-    for wrong in (dict(truncated_importance_sampling_ratio_min=3.0), dict(sequence_level_importance_ratios=True, token_level_loss=False)):
-        with pytest.raises(lockstep.Error, match="truncated_importance_sampling"):
-            nemo._checked({**keys, **wrong})
+
+def slime_settings(**changed):
+    return lockstep.slime.settings(SimpleNamespace(**{**SLIME, **changed}))
+
+
+@pytest.mark.parametrize(
+    "made, bound",
+    [
+        (lambda low: lockstep.areal.settings(low, None, None, "token", False, 1.0, 1.05), "clip_ratio_low = 1.0"),
+        (lambda low: lockstep.nemo.settings({**NEMO, "ratio_clip_min": low}), "clip_ratio_low = 1.0"),
+        (lambda low: lockstep.nemo.settings({**NEMO, "ratio_clip_min": low, "use_cispo": True}), "low = 0.0"),
+        (lambda low: lockstep.openrlhf.settings(lockstep.openrlhf.PolicyLoss(low)), "clip_ratio_low = 1.0"),
+        (lambda low: slime_settings(eps_clip=low), "clip_ratio_low = 1.0"),
+        (lambda low: slime_settings(eps_clip=low, advantage_estimator="cispo"), "low = 0.0"),
+    ],
+    ids=["areal", "nemo", "nemo-cispo", "openrlhf", "slime", "slime-cispo"],
+)
+def test_a_lower_bound_that_never_applies_is_taken(made, bound):
+    assert bound in lockstep.recipe(made(1.5)).toml.splitlines()
+
+
+def test_nemo_takes_and_refuses_corrections_as_nemo_does():
+    keys = {**NEMO, **TRUNCATED, **SEQUENCE_MASK}
+    assert lockstep.nemo._checked(dict(keys)) == keys
+    for wrong in (
+        dict(truncated_importance_sampling_ratio_min=3.0),
+        dict(sequence_level_importance_ratios=True, token_level_loss=False),
+    ):
+        with pytest.raises(lockstep.Error, match="loss_fn.truncated_importance_sampling"):
+            lockstep.nemo._checked({**keys, **wrong})
+
+
+def test_nemo_stand_in_goes_on_where_only_a_metric_reads_a_bad_value(nemo):
+    packed, config = first("nemo_rl", "policy_loss_clipped_pg")
+    config["use_importance_sampling_correction"] = False
+    loss, gradient, _ = nemo_call(packed, config)
+    packed.inputs["logp_rollout"] = [1.0, *packed.inputs["logp_rollout"][1:]]
+    same, same_gradient, logged = nemo_call(packed, config)
+    assert same == loss and torch.equal(same_gradient, gradient)
+    assert {key for key, value in logged.items() if value != value} >= {"gen_kl_error", "policy_kl_error"}

@@ -226,12 +226,14 @@ class Tracker:
     """Stands in for AReaL's `stats_tracker`."""
 
     def __init__(self):
-        self.seen = {}
+        self.seen, self.masks = {}, {}
 
     def denominator(self, **masks):
         assert all(mask.dtype == torch.bool for mask in masks.values())
+        self.masks |= masks
 
     def stat(self, denominator, **stats):
+        assert denominator in self.masks
         self.seen |= stats
 
     def scalar(self, **numbers):
@@ -306,6 +308,11 @@ def test_areal_stand_in_rejects_by_a_k3_of_its_direction(areal):
     rejection = dict(level="token", action="mask", metric="kl_k3", agg="mean", upper=0.02, lower=None)
     _, gradient = areal_call(Packed(case), {"rejection_sampling": rejection})
     assert gradient[0] == 0 and gradient[1] != 0
+    # The rejected token counts in the statistics, with a ratio of 0, except in those of the weight.
+    tracker = areal.stats_tracker
+    assert tracker.masks["n_valid_tokens"].tolist() == [True, True]
+    assert tracker.masks["unclipped_behave_tokens"].tolist() == [False, True]
+    assert tracker.seen["importance_weight"] == 0.5
 
 
 # Recipes by name, refusals, patches

@@ -190,18 +190,36 @@ def grpo_loss_fn(
     towards = sampler if use_sapo_loss else prox
     rest = {"logp_rollout": sampler} if "logp_rollout" in {need[0] for need in own.needs() if need[2] == "loss"} else {}
     out = sums(own, credit, logp=logprobs, logp_old=towards, loss_mask=left, **batch, **rest)
-    _log(actor, input_data, left, metrics(out.stats), logprobs.detach(), sampler, towards, entropy.detach(), weights)
+    _log(actor, input_data, mask, left, metrics(out.stats), logprobs.detach(), sampler, towards, entropy.detach(), weights)
     return out.loss / tokens
 
 
 def _log(
-    actor: Any, input_data: Any, mask: Tensor, of: dict[str, float], logp: Tensor, sampler: Tensor, towards: Tensor, entropy: Tensor, weights: Any
+    actor: Any,
+    input_data: Any,
+    mask: Tensor,
+    left: Tensor,
+    of: dict[str, float],
+    logp: Tensor,
+    sampler: Tensor,
+    towards: Tensor,
+    entropy: Tensor,
+    weights: Any,
 ) -> None:
     tracker = actor.stats_tracker
     tracker.denominator(n_tokens=actor.infer_token_denominator(input_data, mask), n_valid_tokens=mask)
     stats = dict(new_logp=logp, old_logp=sampler, entropy=entropy.float(), approx_kl=logp - towards)
-    tracker.stat(**stats, **({} if weights is None else {"behave_imp_weight": weights}), denominator="n_valid_tokens")
-    tracker.scalar(clip_ratio=of["clip_fraction"], dual_clip_ratio=of["clip_fraction_dual"], importance_weight=of["ratio_mean"])
+    tracker.stat(**stats, denominator="n_valid_tokens")
+    if weights is not None:
+        tracker.denominator(unclipped_behave_tokens=left & (weights > 0))
+        tracker.stat(behave_imp_weight=weights, denominator="unclipped_behave_tokens")
+    # Tokens that a rejection leaves out count, with a ratio of 0.
+    share = (left.sum() / mask.sum().clamp(min=1)).item()
+    tracker.scalar(
+        clip_ratio=of["clip_fraction"] * share,
+        dual_clip_ratio=of["clip_fraction_dual"] * share,
+        importance_weight=of["ratio_mean"] * share,
+    )
 
 
 def patch(name: str = "") -> None:

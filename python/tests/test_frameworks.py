@@ -425,7 +425,7 @@ def test_a_micro_batch_without_a_live_token_is_0(slime, nemo, areal):
     packed.lengths, packed.mask = [0], packed.mask[:0]
     empty = {key: [] for key in ("logp_new", "logp_old", "logp_rollout", "token_advantages")}
     packed.inputs |= {**empty, "seq_advantages": [1.0]}
-    loss, gradient, logged = slime_call(packed, {})
+    loss, gradient, logged = slime_call(packed, {"use_tis": True})
     assert loss == 0 and set(logged) == {"loss", "entropy_loss", "ppo_kl", "pg_clipfrac", "train_rollout_logprob_abs_diff"}
 
 

@@ -151,8 +151,9 @@ def loss(args: Any, batch: dict[str, Any], logits: Tensor, sum_of_sample_mean: A
     if weighing is not None:
         if not rollout:
             raise Error("rollout_log_probs is missing: --use-tis needs the sampler's log-probabilities")
-        made = corrected("slime", weighing, torch.cat(train), torch.cat(rollout), cu_seqlens=offsets, loss_mask=mask)
-        credit.weights = made.weights
+        if logp.numel():
+            made = corrected("slime", weighing, torch.cat(train), torch.cat(rollout), cu_seqlens=offsets, loss_mask=mask)
+            credit.weights = made.weights
     shares = None if by_tokens else _shares(batch, logp)
     if shares is not None:
         if reads & {"logp_ref", "entropy"}:

@@ -40,7 +40,7 @@ class Draw(random.Random):
 
 
 def outcome(logp, run):
-    """Loss, gradient and metrics of `run`, a function of the log-probabilities that returns loss and metrics."""
+    """Loss, gradient and metrics of `run`, which takes log-probabilities and returns loss and metrics."""
     logp = logp.clone().requires_grad_()
     loss, metrics = run(logp)
     loss.backward()
@@ -48,13 +48,18 @@ def outcome(logp, run):
 
 
 def check_same(theirs, ours, case, skip=frozenset()):
-    """Fails with the `case` unless loss, gradient and every metric of theirs, except those in `skip`, are ours too."""
+    """Fails, with the `case`, unless loss, gradient and metrics but those in `skip` are the same."""
+
+    def named(what):
+        return lambda said: f"{what} of {case}: {said}"
+
     loss, gradient, metrics = theirs
     own_loss, own_gradient, own_metrics = ours
     assert loss.isfinite() and gradient.isfinite().all(), f"the framework has no finite loss for {case}"
-    torch.testing.assert_close(own_loss, loss, rtol=1e-4, atol=1e-6, msg=lambda said: f"loss of {case}: {said}")
+    torch.testing.assert_close(own_loss, loss, rtol=1e-4, atol=1e-6, msg=named("loss"))
     # A sigmoid that saturates has gradient 0 in the frameworks; ours keeps its e^-z.
     atol = 1e-6 * gradient.abs().max().item() + 1e-6
-    torch.testing.assert_close(own_gradient, gradient, rtol=1e-3, atol=atol, msg=lambda said: f"gradient of {case}: {said}")
+    torch.testing.assert_close(own_gradient, gradient, rtol=1e-3, atol=atol, msg=named("gradient"))
     for key in metrics.keys() - skip:
-        assert own_metrics[key] == pytest.approx(metrics[key], rel=1e-3, abs=1e-5, nan_ok=True), f"{key} of {case}"
+        about = pytest.approx(metrics[key], rel=1e-3, abs=1e-5, nan_ok=True)
+        assert own_metrics[key] == about, named(key)("differs")

@@ -456,11 +456,12 @@ def test_slime_stand_in_advantages_are_of_the_whole_batchs_groups():
 
 def test_patches_replace_what_is_there_and_name_what_is_gone(nemo, areal, monkeypatch):
     # `nemo_rl.algorithms.ppo` is not imported yet: it will take the loss from the package.
-    paths = ("nemo_rl.algorithms.loss", "nemo_rl.algorithms.grpo", "nemo_rl.algorithms.single_controller_utils.setup")
-    imported = [module(monkeypatch, path, ClippedPGLossFn=None) for path in paths]
+    paths = ("loss", "grpo", "single_controller_utils.setup")
+    imported = [module(monkeypatch, f"nemo_rl.algorithms.{path}", ClippedPGLossFn=None) for path in paths]
     lockstep.nemo.patch("dapo")
     for each in imported:
-        own = each.ClippedPGLossFn(SimpleNamespace(reference_policy_kl_penalty=0), use_fused_linear_logprobs=True)
+        cfg = SimpleNamespace(reference_policy_kl_penalty=0)
+        own = each.ClippedPGLossFn(cfg, use_fused_linear_logprobs=True)
         assert (own.recipe, own.use_fused_linear_logprobs, own.loss_type.name) == ("dapo", True, "TOKEN_LEVEL")
     lockstep.areal.patch("dapo")
     assert areal.grpo_loss_fn.keywords == {"name": "dapo"}
@@ -527,7 +528,9 @@ def test_openrlhf_stand_in_is_patched_in_rays_workers(openrlhf_on_disk):
 
 NEMO = lockstep.nemo.DEFAULTS
 TRUNCATED = dict(use_importance_sampling_correction=True, truncated_importance_sampling_ratio=2.0)
-SEQUENCE_MASK = dict(truncated_importance_sampling_type="seq-mask-tis", truncated_importance_sampling_ratio_min=0.5)
+SEQUENCE_MASK = dict(
+    truncated_importance_sampling_type="seq-mask-tis", truncated_importance_sampling_ratio_min=0.5
+)
 
 
 def slime_settings(**changed):

@@ -1,4 +1,7 @@
-"""TRL's own loss beside ours, with random settings on random batches: trainers of TRL whose model's results are drawn."""
+"""TRL's own loss beside ours, with random settings on random batches.
+
+The trainers are real; what their model would compute is drawn.
+"""
 
 import copy
 from collections import defaultdict
@@ -13,10 +16,13 @@ from test_trl import made  # noqa: E402
 import lockstep.trl  # noqa: E402
 from lockstep.trl import LockstepGRPOTrainer  # noqa: E402
 
+MODEL = "_get_per_token_logps_and_entropies"
+
 
 @pytest.fixture(scope="module")
 def trainers(tmp_path_factory):
-    return [made(cls, tmp_path_factory.mktemp(cls.__name__)) for cls in (trl.GRPOTrainer, LockstepGRPOTrainer)]
+    classes = trl.GRPOTrainer, LockstepGRPOTrainer
+    return [made(cls, tmp_path_factory.mktemp(cls.__name__)) for cls in classes]
 
 
 def settings_of(draw, loss_type):
@@ -47,7 +53,7 @@ def settings_of(draw, loss_type):
 
 
 def configure(trainer, args, accumulated):
-    """Leaves the attributes that TRL's constructor makes of its arguments, without loading vLLM or a reference."""
+    """Sets what TRL's constructor makes of its arguments, without loading vLLM or a reference."""
     trainer.args = args
     for name in vars(args).keys() & vars(trainer).keys():
         setattr(trainer, name, getattr(args, name))
@@ -100,7 +106,8 @@ def batch_of(draw, logp, args):
 def test_losses_are_trls(loss_type, trainers, monkeypatch):
     for seed in range(CASES):
         draw = Draw(seed)
-        settings, training, accumulated = settings_of(draw, loss_type), draw.random() < 0.8, draw.choice([1, 2])
+        settings = settings_of(draw, loss_type)
+        training, accumulated = draw.random() < 0.8, draw.choice([1, 2])
         args = copy.copy(trainers[0].args)
         vars(args).update(settings)
         logp = draw.logps(draw.randint(1, 5), draw.randint(1, 6))
@@ -113,8 +120,9 @@ def test_losses_are_trls(loss_type, trainers, monkeypatch):
             def loss(own):
                 # The entropy has a gradient too.
                 drawn = own, (entropy + 0.1 * own).clamp(min=0.0), None
-                monkeypatch.setattr(trl.GRPOTrainer, "_get_per_token_logps_and_entropies", lambda *_, **__: drawn)
-                return trainer._compute_loss(trainer.model, dict(batch)), trainer._metrics["train" if training else "eval"]
+                monkeypatch.setattr(trl.GRPOTrainer, MODEL, lambda *_, **__: drawn)
+                value = trainer._compute_loss(trainer.model, dict(batch))
+                return value, trainer._metrics["train" if training else "eval"]
 
             return outcome(logp, loss)
 

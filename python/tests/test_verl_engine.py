@@ -32,7 +32,8 @@ def theirs(registry, without):
 # Clip-Cov draws at random; bypass_mode is no loss but calls one of verl's.
 LOSSES = theirs(POLICY_LOSS_REGISTRY, {"clip_cov", "bypass_mode"})
 # To these verl passes what no estimator of another name gets.
-ESTIMATORS = theirs(ADV_ESTIMATOR_REGISTRY, {"gae", "gdpo", "remax", "optimal_token_baseline", "tir_optimal_token_baseline"})
+OF_ITS_OWN = {"gae", "gdpo", "remax", "optimal_token_baseline", "tir_optimal_token_baseline"}
+ESTIMATORS = theirs(ADV_ESTIMATOR_REGISTRY, OF_ITS_OWN)
 MODES = ["token-mean", "seq-mean-token-sum-norm"]
 # Bounds of probabilities, not of ratios: of 32 words each has about 0.03.
 NARROW = {"dppo_tv": 0.005, "dppo_kl": 0.0005}

@@ -46,7 +46,10 @@ def actor(draw):
             dict(dp_size=2, batch_num_tokens=torch.tensor(40), global_batch_size=8, loss_scale_factor=None),
         ]
     )
-    made = ActorConfig(strategy="fsdp", rollout_n=1, use_dynamic_bsz=True, policy_loss=PolicyLossConfig(**of_loss), **settings)
+    policy_loss = PolicyLossConfig(**of_loss)
+    made = ActorConfig(
+        strategy="fsdp", rollout_n=1, use_dynamic_bsz=True, policy_loss=policy_loss, **settings
+    )
     made.global_batch_info.update(info)
     return made, {**settings, **of_loss, **info}
 
@@ -55,7 +58,7 @@ def actor(draw):
 def test_losses_are_verls(name):
     for seed in range(CASES):
         draw = Draw(seed)
-        # Equal covariances, of which verl and we select others: those of equal advantages, and of the only two tokens.
+        # Of equal covariances verl and we select others: those of equal advantages, and of two tokens alone.
         distinct = name in ("clip_cov", "kl_cov")
         rows, width = draw.randint(1, 5), draw.randint(3 if distinct else 1, 7)
         config, settings = actor(draw)
@@ -66,16 +69,24 @@ def test_losses_are_verls(name):
         if by_token:
             advantages = draw.normal_of(rows, width) * (1.0 if distinct else advantages != 0)
         mask = draw.mask(rows, width, least=3 if distinct else 1)
-        batch = dict(old_log_prob=draw.near(logp, scale), advantages=advantages, response_mask=mask, loss_agg_mode=mode, config=config)
+        batch = dict(
+            old_log_prob=draw.near(logp, scale),
+            advantages=advantages,
+            response_mask=mask,
+            loss_agg_mode=mode,
+            config=config,
+        )
         batch["rollout_is_weights"] = draw.choice([None, 2 * draw.uniform_of(rows, width)])
 
         def run(key):
-            loss, gradient, metrics = outcome(logp, lambda log_prob: get_policy_loss_fn(key)(log_prob=log_prob, **batch))
+            function = get_policy_loss_fn(key)
+            loss, gradient, metrics = outcome(logp, lambda log_prob: function(log_prob=log_prob, **batch))
             return loss, gradient * mask, metrics
 
         # As the documentation of `lockstep.verl` says.
         others = name == "clip_cov" or (name == "geo_mean" and by_token) or not advantages[mask].all()
-        check_same(run(name), run(f"lockstep:{name}"), dict(seed=seed, mode=mode, scale=scale, **settings), CLIPPED if others else set())
+        case = dict(seed=seed, mode=mode, scale=scale, **settings)
+        check_same(run(name), run(f"lockstep:{name}"), case, CLIPPED if others else set())
 
 
 @pytest.mark.parametrize("name", lockstep.verl.ESTIMATORS)
@@ -86,7 +97,8 @@ def test_advantages_are_verls(name):
         # Two rows at least, for verl's REINFORCE++ divides by the deviation of what it whitens.
         mask = draw.mask(rows, width, least=width + 1)
         last = (mask.cumsum(dim=1) == mask.sum(dim=1, keepdim=True)) & mask
-        rewards = draw.choice([draw.normal_of(rows, width), draw.normal_of(rows, width) * last, (draw.uniform_of(rows, width) < 0.5) * last])
+        binary, normal = draw.uniform_of(rows, width) < 0.5, draw.normal_of(rows, width)
+        rewards = draw.choice([normal, normal * last, binary * last])
         uid = [draw.choice("abc") for _ in range(rows)]
         if name == "grpo_passk":
             # verl's, like ours, refuses a single response.
@@ -98,7 +110,9 @@ def test_advantages_are_verls(name):
             columns = dict(token_level_rewards=rewards.float(), response_mask=mask.long())
             data = DataProto.from_dict(columns, non_tensors=dict(uid=np.array(uid, dtype=object)))
             std = config.norm_adv_by_std_in_grpo
-            made = compute_advantage(data, adv_estimator=key, gamma=config.gamma, norm_adv_by_std_in_grpo=std, config=config).batch
+            settings = dict(gamma=config.gamma, norm_adv_by_std_in_grpo=std, config=config)
+            made = compute_advantage(data, adv_estimator=key, **settings).batch
             found.append([torch.where(mask, made[what], 0.0) for what in ("advantages", "returns")])
         case = dict(seed=seed, uid="".join(uid), gamma=config.gamma, std=std)
-        torch.testing.assert_close(found[1], found[0], rtol=1e-4, atol=1e-4, msg=lambda said: f"{case}: {said}")
+        ours, theirs = found[1], found[0]
+        torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-4, msg=lambda said: f"{case}: {said}")

@@ -22,7 +22,21 @@ from . import Credit, Error, Recipe, advantages, names, recipe
 from .faults import bounded, of_values
 from .torch import Loss, loss, metrics
 
-__all__ = ["Host", "by_name", "by_rewards_alone", "clip_low", "corrected", "file", "items", "mean", "metrics", "needed", "options", "replace", "sums"]
+__all__ = [
+    "Host",
+    "by_name",
+    "by_rewards_alone",
+    "clip_low",
+    "corrected",
+    "file",
+    "items",
+    "mean",
+    "metrics",
+    "needed",
+    "options",
+    "replace",
+    "sums",
+]
 
 
 @cache

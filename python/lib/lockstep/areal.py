@@ -190,7 +190,8 @@ def grpo_loss_fn(
     towards = sampler if use_sapo_loss else prox
     rest = {"logp_rollout": sampler} if "logp_rollout" in {need[0] for need in own.needs() if need[2] == "loss"} else {}
     out = sums(own, credit, logp=logprobs, logp_old=towards, loss_mask=left, **batch, **rest)
-    _log(actor, input_data, mask, left, metrics(out.stats), logprobs.detach(), sampler, towards, entropy.detach(), weights)
+    of = metrics(out.stats)
+    _log(actor, input_data, mask, left, of, logprobs.detach(), sampler, towards, entropy.detach(), weights)
     return out.loss / tokens
 
 

@@ -1,7 +1,7 @@
 """NeMo RL on Lockstep: a `LossFunction` that replaces its `ClippedPGLossFn`.
 
     import lockstep.nemo
-    # Before NeMo RL's `setup` or `setup_single_controller`; or pass ClippedPGLossFn(cfg) as `loss_fn` yourself.
+    # Before NeMo RL's `setup` or `setup_single_controller`; or pass ClippedPGLossFn(cfg) as `loss_fn`.
     lockstep.nemo.patch()
 
 The loss follows NeMo RL's own keys (`loss_fn.*`: clipping, CISPO, sequence ratios, KL, importance-sampling
@@ -304,7 +304,7 @@ def _reference(data: Mapping[str, Any]) -> Tensor:
 
 
 def patch(name: str = "") -> None:
-    """Replaces NeMo RL's loss in this process, for GRPO, PPO and the single controller; `name`: a recipe to use."""
+    """Replaces NeMo RL's loss in this process, also for PPO and the single controller; `name`: a recipe."""
     import nemo_rl.algorithms.loss  # noqa: F401
 
     by = partial(ClippedPGLossFn, recipe=name)

@@ -152,8 +152,8 @@ def loss(args: Any, batch: dict[str, Any], logits: Tensor, sum_of_sample_mean: A
         if not rollout:
             raise Error("rollout_log_probs is missing: --use-tis needs the sampler's log-probabilities")
         if logp.numel():
-            made = corrected("slime", weighing, torch.cat(train), torch.cat(rollout), cu_seqlens=offsets, loss_mask=mask)
-            credit.weights = made.weights
+            policies = torch.cat(train), torch.cat(rollout)
+            credit.weights = corrected("slime", weighing, *policies, cu_seqlens=offsets, loss_mask=mask).weights
     shares = None if by_tokens else _shares(batch, logp)
     if shares is not None:
         if reads & {"logp_ref", "entropy"}:

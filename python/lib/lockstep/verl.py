@@ -156,7 +156,7 @@ _HOST = Host(
         ("advantages", "kl"): "algorithm.use_kl_in_reward",
         ("advantages", "correction"): "algorithm.rollout_correction",
         # For no other name verl makes greedy responses, and only its legacy trainer does.
-        ("advantages", "advantage"): "its own algorithm.adv_estimator=remax, with the greedy response as baseline",
+        ("advantages", "advantage"): "its own algorithm.adv_estimator=remax, with greedy responses",
         ("advantages", "advantage.over_time"): "algorithm.adv_estimator=gae",
     },
     {

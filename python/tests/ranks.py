@@ -101,6 +101,12 @@ def gloo(rank, port):
 
     def short(group):
         cp = ContextParallel([0, 14], group)
+        try:
+            cp.cut(torch.zeros(15))
+        except lockstep.Error as error:
+            assert str(error) == "`whole` has shape [15]: expected [14], the tokens of all ranks"
+        else:
+            raise AssertionError("a column that is too long was cut")
         return refused(lambda: cp.gather(torch.zeros(cp.own_tokens - (rank == 1))))
 
     def vocab(group, size, dtype, inplace):
@@ -135,6 +141,14 @@ def gloo(rank, port):
                 seen.append([type(error).__name__, str(error)])
         return seen
 
+    def vocab_twice(group):
+        own = torch.zeros(2, 4, requires_grad=True)
+        logp = vocab_parallel.statistics(own, torch.tensor([0, 1]), group=group).logp
+        try:
+            torch.autograd.grad(logp.sum(), own, create_graph=True)[0].sum().backward()
+        except RuntimeError as error:
+            return str(error)
+
     said = {"worlds": {}, "context": {}, "vocab": {}}
     for size in WORLDS:
         group = dist.new_group(list(range(size)))
@@ -151,6 +165,7 @@ def gloo(rank, port):
             said["vocab"][size] = [vocab(group, size, dtype, inplace) for dtype in types for inplace in (False, True)]
             if size == 2:
                 said["vocab failures"] = gather(vocab_failures(group, size), group, size)
+                said["vocab twice"] = vocab_twice(group)
     # A group that does not begin with the first rank: its members have other numbers within.
     group = dist.new_group([4, 5, 6])
     last = gather(failures(rank, 5, group, arrays), group, 3) if rank >= 4 else None

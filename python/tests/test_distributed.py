@@ -161,6 +161,7 @@ def test_a_vocabulary_over_ranks_has_the_bits_of_one_rank(gloo):
     (float32, bfloat16, float16) = of_types = gloo["vocab"]["1"][::2]
     assert gloo["vocab"] == {str(size): [float32, float32, bfloat16, bfloat16, float16, float16] for size in (1, 2, 4, 7)}
     assert len(set(of_types)) == 3
+    assert "once_differentiable" in gloo["vocab twice"]
     own, other = gloo["vocab failures"]
     assert own == other == [
         ["LockstepError", "`logits`[2] is NaN: expected a row with at least one finite entry and no NaN or +inf"],
@@ -186,6 +187,7 @@ def test_segments_are_each_token_once():
         (([0, 8], 2, 2), r"`rank` is 2: expected 0 to 1"),
         (([0, 8], 0, 2, "ring"), "`layout` is 'ring'"),
         (([0, 8, 3], 0, 2), r"`cu_seqlens`\[2\] is 3: expected at least 8"),
+        (([3, 8], 0, 2), r"`cu_seqlens`\[0\] is 3: expected 0"),
     ]:
         with pytest.raises(lockstep.Error, match=message):
             segments(*arguments)
@@ -264,6 +266,14 @@ def test_moments_of_what_is_copied():
     assert distributed.moments(values, loss_mask=mask.astype("i8")) == distributed.moments(values.astype("f4"), loss_mask=mask)
     with pytest.raises(lockstep.Error, match="`loss_mask` has shape"):
         distributed.moments(values, loss_mask=mask.reshape(500, 2000))
+
+
+def test_rows_may_be_of_another_library_than_advantages():
+    torch = pytest.importorskip("torch")
+    values, offsets = np.array([1.0, 2.0, 4.0], "f4"), [0, 1, 3, 6]
+    want = distributed.moments(values, cu_seqlens=offsets)
+    assert distributed.moments(torch.tensor(values), cu_seqlens=offsets) == want
+    assert distributed.moments(values, cu_seqlens=torch.tensor(offsets)) == want
 
 
 def test_a_rank_may_have_no_rows():

@@ -37,6 +37,8 @@ def segments(cu_seqlens: Any, rank: int, size: int, layout: str = "zigzag") -> l
     if not 0 <= rank < size:
         raise error("rank", f" is {rank}: expected 0 to {size - 1}")
     offsets = [int(offset) for offset in (cu_seqlens.tolist() if hasattr(cu_seqlens, "tolist") else cu_seqlens)]
+    if offsets and offsets[0]:
+        raise error("cu_seqlens", f"[0] is {offsets[0]}: expected 0", 0)
     chunks, own = (2 * size, (rank, 2 * size - 1 - rank)) if layout == "zigzag" else (size, (rank,))
     spans = []
     for index, (start, end) in enumerate(zip(offsets, offsets[1:])):
@@ -91,6 +93,8 @@ class ContextParallel:
 
         def check() -> None:
             for index, column in enumerate(own):
+                if not isinstance(column, Tensor):
+                    raise error("own", f"[{index}] is a {type(column).__name__}: expected a tensor", index)
                 if tuple(column.shape) != (self.own_tokens,):
                     message = f"[{index}] has shape {list(column.shape)}: expected [{self.own_tokens}], the tokens of rank {self.rank}"
                     raise error("own", message, index)
@@ -100,7 +104,12 @@ class ContextParallel:
         return whole[0] if len(own) == 1 else whole
 
     def cut(self, whole: Tensor) -> Tensor:
-        """Returns this rank's tokens `[n]` of a column of whole rows `[N]`."""
+        """Returns this rank's tokens `[n]` of a column of whole rows `[N]`.
+
+        Raises `Error`: a column of another length.
+        """
+        if whole.shape[:1] != (sum(self._lengths),):
+            raise error("whole", f" has shape {list(whole.shape)}: expected [{sum(self._lengths)}], the tokens of all ranks")
         self._move(whole.device)
         return whole.index_select(0, self._own)
 

@@ -240,7 +240,7 @@ class _Values:
         values = credit.advantage if self.credit else credit
         mask = loss_mask if self.credit is None or self.credit.loss_mask is None else self.credit.loss_mask
         of: Any = library([values])
-        self.of = of
+        self.of, rows = of, of
         self.array = of.cast(Column(-1, "advantage", "f32", "", ""), values)
         self.per_token = self.credit.per_token if self.credit else len(of.shape(self.array)) == 2
         tokens = of.place(self.array)[1]
@@ -251,12 +251,12 @@ class _Values:
             if mask is not None and of.shape(mask) != of.shape(self.array):
                 raise error("loss_mask", f" has shape {list(of.shape(mask))}: expected {list(of.shape(self.array))}, like the advantages")
         else:
-            arrays = _batch(dict(loss_mask=mask, cu_seqlens=cu_seqlens)).arrays
-            offsets, mask = arrays["cu_seqlens"], arrays.get("loss_mask")
-        self.kept = [of.host(self.array), of.host(offsets), None if mask is None else of.host(mask)]
-        values, offsets, mask = (None if array is None else of.place(array) for array in self.kept)
+            batch = _batch(dict(loss_mask=mask, cu_seqlens=cu_seqlens))
+            rows, offsets, mask = batch.library, batch.arrays["cu_seqlens"], batch.arrays.get("loss_mask")
+        self.kept = [of.host(self.array), rows.host(offsets), None if mask is None else rows.host(mask)]
+        offsets, mask = (None if array is None else rows.place(array) for array in self.kept[1:])
         # Addresses: `self` must outlive their use.
-        self.places: tuple[Any, Any] = values, (self.per_token, offsets, mask)
+        self.places: tuple[Any, Any] = of.place(self.kept[0]), (self.per_token, offsets, mask)
 
     def moments(self, by: str) -> Moments:
         return Moments.of(*self.places, by)

@@ -24,6 +24,7 @@ import torch
 from torch import Tensor
 
 from . import _native
+from ._operator import once
 from .arrays import launch
 from .columns import error
 from .distributed import _agree, _Torch, _tried
@@ -89,8 +90,11 @@ class _Statistics(torch.autograd.Function):
         return out
 
     @staticmethod
-    @torch.autograd.function.once_differentiable
-    def backward(ctx: Any, of_logp: Tensor | None, of_entropy: Tensor | None, *_: Any) -> tuple[Any, ...]:
+    def backward(ctx: Any, *of: Any) -> Any:
+        return once(_Statistics._gradient, ctx, *of)
+
+    @staticmethod
+    def _gradient(ctx: Any, of_logp: Tensor | None, of_entropy: Tensor | None, *_: Any) -> tuple[Any, ...]:
         logits, labels, mask, state = ctx.saved_tensors
         gradient = _gradient_in_place if ctx.inplace else _gradient
         of_entropy = of_entropy if ctx.entropy else None

@@ -124,6 +124,10 @@ def test_what_is_wrong_is_named():
     with pytest.raises(lockstep.Error, match="weights"):
         tree.prefix_tree([[1, 2], [1, 3]], [0.0, 1.0], weights=np.array([1, -1], "f4"))
     pair = [[1, 2], [1, 3]], [0.0, 1.0]
+    for name, wrong in (("weights", [1, 2]), ("weights", [[1.0, 2.0]]), ("advantage", [[1.0], [2.0]]), ("std", [[1.0]]), ("pad", -1)):
+        with pytest.raises(lockstep.Error, match=f"`{name}`") as refused:
+            tree.prefix_tree(*pair, **{name: wrong})
+        assert refused.value.argument == name
     for wrong in (dict(std=[np.nan]), dict(std=[-1.0]), dict(advantage=[0.0, np.nan])):
         with pytest.raises(lockstep.Error, match=f"`{min(wrong)}`") as refused:
             tree.prefix_tree(*pair, **wrong)

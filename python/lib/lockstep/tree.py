@@ -127,16 +127,20 @@ def prefix_tree(
 
     Raises `lockstep.Error`: lengths that disagree, an infinite reward, a negative weight (argument, index).
     """
-    given = dict(tokens=tokens, rewards=rewards, cu_seqlens=cu_seqlens, cu_groups=cu_groups, loss_mask=loss_mask, valid=valid, outcome_weights=weights)
-    of: Any = library(given.values())
+    given = dict(tokens=tokens, rewards=rewards, cu_seqlens=cu_seqlens, cu_groups=cu_groups, loss_mask=loss_mask, valid=valid)
+    of: Any = library([*given.values(), weights, advantage, std])
     theirs = getattr(of, "torch", None)
     if theirs is not None:
         given = {name: None if value is None else on_host(value, theirs) for name, value in given.items()}
     batch, host = Batch(given, group_size), NumPy()
     arrays = dict(batch.arrays)
-    arrays["weights"] = arrays.pop("outcome_weights", None)
-    for name, value in (("advantage", advantage), ("std", std)):
-        arrays[name] = None if value is None else host.cast(Column(-1, name, "f32", "", ""), on_host(value, theirs))
+    for name, value, shape in (("weights", weights, "[S]"), ("advantage", advantage, "[S]"), ("std", std, "[G]")):
+        array = None if value is None else host.cast(Column(-1, name, "f32", "", ""), on_host(value, theirs))
+        if array is not None and array.ndim > 1:
+            raise error(name, f" has shape {list(array.shape)}: expected {shape}")
+        arrays[name] = array
+    if pad is not None and not 0 <= pad < 1 << 32:
+        raise error("pad", f" is {pad}: expected 0 to 4294967295, or None")
     if "tokens" not in batch.arrays or "rewards" not in batch.arrays:
         raise error("tokens" if "tokens" not in batch.arrays else "rewards", " is missing")
     count, sequences, _ = batch.size

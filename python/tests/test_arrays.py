@@ -1,5 +1,7 @@
 """Arrays of NumPy: types, shapes, offsets."""
 
+import copy
+import pickle
 import subprocess
 import sys
 
@@ -41,6 +43,13 @@ def test_a_recipe_is_a_name_toml_or_a_mapping():
         lockstep.recipe("dapoo")
     with pytest.raises(lockstep.Error, match="clip_ratio_hi"):
         lockstep.recipe({"extends": "dapo", "gate.clip_ratio_hi": 0.5})
+
+
+def test_a_recipe_survives_pickle():
+    for name in lockstep.names():
+        own = lockstep.recipe(name)
+        for other in (copy.deepcopy(own), pickle.loads(pickle.dumps(own))):
+            assert (other.name, other.toml, other.needs()) == (own.name, own.toml, own.needs())
 
 
 @pytest.mark.parametrize(

@@ -64,7 +64,7 @@ def test_log_probabilities_above_0_are_refused_or_taken_as_0():
     gradient = zero["logp"].grad.clone()
     gradient[0, 2] = 0.0
     assert torch.equal(columns["logp"].grad, gradient) and zero["logp"].grad[0, 2] != 0.0
-    with pytest.raises(lockstep.Error, match="positive_logp is 'allow'"):
+    with pytest.raises(lockstep.Error, match="`positive_logp` is 'allow'"):
         lockstep.torch.loss("dapo", advantages, positive_logp="allow", **columns)
     nan, _ = batch(float("nan"))
     with pytest.raises(lockstep.Error, match="finite"):

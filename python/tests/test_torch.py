@@ -106,6 +106,41 @@ def test_what_is_wrong_is_named():
     assert (refused.value.argument, refused.value.index) == ("logp", 35)
     with pytest.raises(lockstep.Error, match="missing columns: logp_ref"):
         lockstep.torch.loss("nemo_kl", advantage, logp=new, logp_old=old)
+    for name, credit, logp in (("logp", advantage, old.numpy()), ("credit", advantage.tolist(), new), ("credit", None, new)):
+        with pytest.raises(lockstep.Error, match=f"`{name}` is a .*: expected a"):
+            lockstep.torch.loss("dapo", credit, logp=logp, logp_old=old, metrics=False)
+    with pytest.raises(lockstep.Error, match="`credit` is NoneType: expected a Credit"):
+        lockstep.loss("dapo", None, logp=old, logp_old=old)
+
+
+class Wrapper(torch.Tensor):
+    """A tensor without memory, as DTensor is."""
+
+    @staticmethod
+    def __new__(cls, like):
+        return torch.Tensor._make_wrapper_subclass(cls, like.shape, dtype=like.dtype)
+
+    @classmethod
+    def __torch_dispatch__(cls, op, types, args=(), kwargs=None):
+        return cls(args[0]) if op in (torch.ops.aten.empty_like.default, torch.ops.aten.detach.default) else NotImplemented
+
+
+def test_a_tensor_without_memory_is_refused():
+    _, old, advantage, _, _ = batch()
+    for _ in range(2):  # The second call is a prepared one.
+        lockstep.torch.loss("dapo", advantage, logp=old, logp_old=old, metrics=False)
+    for columns in (dict(logp=old, logp_old=Wrapper(old), loss_mask=torch.ones_like(old).bool()), dict(logp=Wrapper(old), logp_old=old)):
+        with pytest.raises(lockstep.Error, match="a Wrapper has no memory of its own"):
+            lockstep.torch.loss("dapo", advantage, metrics=False, **columns)
+
+
+def test_the_loss_is_on_the_device_of_its_columns():
+    new, old, advantage, _, _ = batch()
+    with torch.device("meta"):
+        for _ in range(2):
+            out = lockstep.torch.loss("dapo", advantage, logp=new, logp_old=old, metrics=False)
+            out.loss.backward()
+    assert out.loss.device == new.device
 
 
 @pytest.mark.parametrize("scaled", [False, True])

@@ -15,6 +15,7 @@ and `lockstep.explain(name)` says what one reads and does.
 
 from __future__ import annotations
 
+import copyreg
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache, partial
@@ -31,6 +32,10 @@ __all__ = [
     "COLUMNS", "Column", "Credit", "Device", "Error", "Loss", "Moments", "Plan", "Recipe", "Totals",
     "advantages", "explain", "loss", "names", "recipe", "step",
 ]  # fmt: skip
+
+
+# A recipe is its choices: configurations that hold one can be copied and sent to workers.
+copyreg.pickle(Recipe, lambda own: (Recipe, (own.toml,)))
 
 
 @lru_cache(maxsize=256)
@@ -210,7 +215,7 @@ def _run(
         device,
         stream,
         batch.places(planned.reads),
-        None if credit is None else _places(credit, batch, kept),
+        _places(credit, batch, kept) if calls == "loss" else None,
         (address, planned.bytes),
         None if coef is None else of.place(coef),
         wait,

@@ -38,9 +38,17 @@ def cast(name: str, type_: str, tensor: Any, like: Any) -> Any:
     return None if tensor is None else library([like]).cast(Column(-1, name, type_, "", ""), tensor)
 
 
+def check_tensor(name: str, value: Any) -> None:
+    """Refuses anything but a tensor of torch."""
+    import torch  # `lockstep.tree` does without.
+
+    if not isinstance(value, torch.Tensor):
+        raise error(name, f" is a {type(value).__name__}: expected a tensor")
+
+
 def check_constant(name: str, tensor: Any) -> None:
     """Refuses a tensor that requires a gradient but would not get one."""
-    if tensor is not None and tensor.requires_grad:
+    if getattr(tensor, "requires_grad", False):
         raise error(name, " requires grad but would receive no gradient: detach it")
 
 

@@ -128,6 +128,8 @@ class Torch:
     def __init__(self, device: Any) -> None:
         import torch
 
+        if device.type not in ("cpu", "cuda"):
+            raise LockstepError(f"tensors are on {device}: expected cpu or cuda (of CUDA or ROCm)")
         self.torch, self.device = torch, device
         hip = torch.version.hip is not None
         self.name = "cpu" if device.type == "cpu" else f"{'rocm' if hip else 'cuda'}:{device.index or 0}"
@@ -182,7 +184,10 @@ class Torch:
         return own and value.device == self.device and value.is_contiguous()
 
     def place(self, array: Any) -> tuple[int, int]:
-        return array.data_ptr(), array.numel()
+        at, count = array.data_ptr(), array.numel()
+        if count and not at:
+            raise LockstepError(f"a {type(array).__name__} has no memory of its own: expected a plain tensor, such as a DTensor's .to_local()")
+        return at, count
 
     def offsets(self, step: int, rows: int) -> Any:
         return _offsets(self.torch, self.device, step, rows)

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ._error import LockstepError
+from .columns import error
 
 __all__ = ["bounded", "of_values", "refused"]
 
@@ -23,7 +23,7 @@ _WARNED: list[str] = []
 def bounded(columns: dict[str, Any], positive_logp: str) -> dict[str, Any]:
     """Clamps log-probabilities to at most 0 if `positive_logp` is `"clamp"`; those above get no gradient."""
     if positive_logp not in ("error", "clamp"):
-        raise LockstepError(f"positive_logp is {positive_logp!r}: expected 'error' or 'clamp'")
+        raise error("positive_logp", f" is {positive_logp!r}: expected 'error' or 'clamp'")
     if positive_logp == "error":
         return columns
     return {

@@ -23,6 +23,7 @@ from . import _CREDIT, Credit, Recipe, _device, _metrics, _nested, _plan, _run, 
 from ._error import LockstepError
 from ._native import Prepared
 from ._operator import once
+from .arrays import check_tensor
 from .columns import COLUMNS, NUMBERS, Batch, error
 from .faults import bounded, of_values, refused
 
@@ -86,10 +87,15 @@ def _stats(batch: Batch, results: Any) -> Tensor:
     return torch.cat([array.view(torch.uint8) for array in (counts, results["sums"], results["maxima"])])
 
 
+def _scalar(value: float) -> Tensor:
+    # Torch's default device may be another.
+    return torch.scalar_tensor(value, dtype=torch.float32, device="cpu")
+
+
 def _losses(results: Any) -> list[Tensor]:
     """Returns the loss and, if there is one, the value loss; they share memory with nothing."""
     if results.losses is not None:
-        return [torch.scalar_tensor(loss, dtype=torch.float32) for loss in results.losses if loss is not None]
+        return [_scalar(loss) for loss in results.losses if loss is not None]
     return [results[name][0].float() for name in ("loss", "value_loss") if name in results]
 
 
@@ -195,12 +201,13 @@ def _directly(own: Recipe, credit: Credit, group_size: int, metrics: bool, colum
 
     def compute(*_):
         nonlocal batch, results
-        prepared = _PREPARED.get(key)
-        if prepared is not None:
+        prepared, at = _PREPARED.get(key), coef.data_ptr()
+        # A DTensor has no address.
+        if prepared is not None and at:
             of_credit = (credit.advantage, credit.loss_mask, credit.weights, credit.returns)
-            value = prepared.run(columns, of_credit, coef.data_ptr())
+            value = prepared.run(columns, of_credit, at)
             if value is not None:
-                return (torch.scalar_tensor(value, dtype=torch.float32),), (coef,)
+                return (_scalar(value),), (coef,)
         batch = Batch(columns, group_size or None)
         results = _run(own, "loss", batch, credit, metrics, coef, wait)
         if few:
@@ -268,8 +275,11 @@ def loss(
     Raises `lockstep.Error`: a column that is missing or has the wrong shape or type; a live value outside
     its domain (`argument`, `index`).
     """
+    check_tensor("logp", logp)
     if isinstance(credit, Tensor):
         credit = Credit(advantage=credit, per_token=credit.shape == logp.shape and credit.dim() == 2)
+    elif not isinstance(credit, Credit):
+        raise error("credit", f" is a {type(credit).__name__}: expected a Credit or a tensor")
     columns = {"logp": logp, **{name: tensor for name, tensor in columns.items() if tensor is not None}}
     if positive_logp != "error":
         columns = bounded(columns, positive_logp)

@@ -135,6 +135,34 @@ def test_the_backward_pass_can_work_in_place(dtype, shape, monkeypatch):
         logits.statistics(values.flip(-1)[..., ::2], labels // 2, inplace_backward=True)
 
 
+def test_logits_that_were_overwritten_give_no_other_gradient():
+    values, labels = rows()
+    leaf = values.requires_grad_()
+    out = logits.statistics(leaf * 1, labels, inplace_backward=True)
+    out.logp.sum().backward(retain_graph=True)
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        out.logp.sum().backward()
+    # The gradient of tanh needs its result.
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        logits.statistics(leaf.tanh(), labels, inplace_backward=True).logp.sum().backward()
+
+
+@pytest.mark.parametrize("default", [torch.bfloat16, torch.float64])
+def test_torchs_default_type_is_not_that_of_the_computation(default):
+    values, labels = rows()
+    reference, found = values.roll(1, 0), []
+    for dtype in (torch.float32, default):
+        torch.set_default_dtype(dtype)
+        try:
+            own = values.clone().requires_grad_()
+            divergence, entropy = logits.kl(own, reference), logits.statistics(own, labels, entropy=True).entropy
+            (divergence.sum() + entropy.sum()).backward()
+        finally:
+            torch.set_default_dtype(torch.float32)
+        found.append((divergence, entropy, own.grad))
+    assert all(torch.equal(*pair) for pair in zip(*found, strict=True))
+
+
 def test_forbidden_tokens_have_no_gradient():
     values, labels = rows(vocab=8)
     forbidden = torch.zeros_like(values, dtype=torch.bool)
@@ -224,9 +252,9 @@ def test_a_second_derivative_is_an_error():
 def test_what_is_wrong_is_named():
     values, labels = rows(n=4, vocab=16)
     bad = labels.clone()
-    for token in (16, -1):
+    for token in (16, -1, -100):
         bad[2] = token
-        with pytest.raises(lockstep.Error, match=r"`labels`\[2\]") as refused:
+        with pytest.raises(lockstep.Error, match=rf"`labels`\[2\] is {token}: expected 0 to 15") as refused:
             logits.statistics(values, bad)
         assert (refused.value.argument, refused.value.index) == ("labels", 2)
     nan = values.clone()
@@ -240,8 +268,16 @@ def test_what_is_wrong_is_named():
         logits.statistics(values, labels[:3])
     with pytest.raises(lockstep.Error, match="float"):
         logits.statistics(values.long(), labels)
-    with pytest.raises(lockstep.Error, match="draws"):
-        logits.draw(values, 2000, seed=0)
+    for wrong in (dict(draws=2000, seed=0), dict(draws=-1, seed=0), dict(draws=1.5, seed=0), dict(seed=-1), dict(seed=1 << 64)):
+        with pytest.raises(lockstep.Error, match=f"`{min(wrong) if wrong['seed'] == 0 else 'seed'}` is"):
+            logits.draw(values, **wrong)
+    with pytest.raises(lockstep.Error, match="`over` is 'both'"):
+        logits.kl(values, values, over="both")
+    for name, wrong in (("logits", dict(logits=values.numpy())), ("labels", dict(labels=[0] * 4)), ("mask", dict(mask=[1] * 4))):
+        with pytest.raises(lockstep.Error, match=f"`{name}` is a .*: expected a tensor"):
+            logits.statistics(**{"logits": values, "labels": labels, **wrong})
+    with pytest.raises(lockstep.Error, match="tensors are on meta"):
+        logits.statistics(values.to("meta"), labels.to("meta"))
     with pytest.raises(lockstep.Error, match="infinite|finite"):
         logits.kl(values, values.masked_fill(torch.eye(4, 16, dtype=torch.bool), -math.inf))
     own = values.clone().requires_grad_()

@@ -40,8 +40,9 @@ import torch
 from torch import Tensor
 
 from . import _native
+from ._error import LockstepError
 from ._operator import operator, traced
-from .arrays import cast, check_constant, check_shape, launch
+from .arrays import cast, check_constant, check_shape, check_tensor, launch
 from .columns import error
 
 __all__ = ["Statistics", "draw", "kl", "statistics"]
@@ -75,6 +76,7 @@ class Statistics(NamedTuple):
 
 
 def _check(name: str, logits: Tensor, like: tuple[int, ...] | None = None) -> None:
+    check_tensor(name, logits)
     if not logits.dim() or not logits.is_floating_point():
         raise error(name, f" has type {logits.dtype} and shape {list(logits.shape)}: expected floats, [N, V] or [B, T, V]")
     if like is not None:
@@ -104,15 +106,15 @@ def _of_rows(name: str, type_: str, tensor: Tensor | None, logits: Tensor) -> An
     """Converts a per-row tensor to an op's own type, `[N]`."""
     if tensor is None:
         return None
+    check_tensor(name, tensor)
     check_shape(name, tensor, *logits.shape[:-1])
     return cast(name, type_, tensor, logits).view(-1)
 
 
 def _in_32_bits(labels: Tensor) -> Tensor:
-    """Converts labels once for both passes. A large one must not wrap to a small one; -1 stays above every vocabulary."""
-    if not isinstance(labels, Tensor):
-        raise error("labels", f" is a {type(labels).__name__}: expected a tensor")
-    return labels.clamp(-1, 1 << 30).to(torch.int32) if labels.dtype == torch.int64 else labels
+    """Converts labels once for both passes. A large one must not wrap to a small one; without its sign, a negative one is above every vocabulary."""
+    check_tensor("labels", labels)
+    return labels.clamp(-(1 << 31), (1 << 31) - 1).to(torch.int32) if labels.dtype == torch.int64 else labels
 
 
 def _alarm(logits: Tensor) -> Tensor:
@@ -133,10 +135,17 @@ def _logits_statistics(
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
     """Returns logp, entropy, lse, top, collision, score_norm, state."""
     rows = _rows(logits, _FORMATS)
-    return _launch_statistics(
-        logits, entropy, _native.logits_statistics, _FORMATS[rows.dtype], logits.shape[-1], temperature, wait,
-        logits=rows, labels=_of_rows("labels", "u32", labels, logits), loss_mask=_of_rows("mask", "u8", mask, logits),
-    )  # fmt: skip
+    try:
+        return _launch_statistics(
+            logits, entropy, _native.logits_statistics, _FORMATS[rows.dtype], logits.shape[-1], temperature, wait,
+            logits=rows, labels=_of_rows("labels", "u32", labels, logits), loss_mask=_of_rows("mask", "u8", mask, logits),
+        )  # fmt: skip
+    except LockstepError as fault:
+        if fault.argument != "labels" or fault.index is None:
+            raise
+        # With its sign, which the op does not see.
+        token = labels.reshape(-1)[fault.index].item()
+        raise error("labels", f"[{fault.index}] is {token}: expected 0 to {logits.shape[-1] - 1}", fault.index) from None
 
 
 def _launch_statistics(like: Tensor, entropy: bool, op: Any, *arguments: Any, **arrays: Any) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
@@ -185,6 +194,8 @@ def _gradient_in_place(
 ) -> Tensor:
     """Replaces the logits by their gradient."""
     rows = logits.detach().view(-1, logits.shape[-1])
+    # Torch then refuses another gradient that needs the logits.
+    torch.autograd.graph.increment_version(logits)
     if rows.device.type != "cpu":
         _launch_gradient(rows, rows, labels, mask, vocab_start, temperature, state, coef, coef_entropy, wait)
         return logits.detach()
@@ -212,7 +223,7 @@ def _keep(ctx, inputs, output):
 
 def _backward(ctx, of_logp, of_entropy, *_):
     logits, labels, mask, state = ctx.saved_tensors
-    of_logp = torch.zeros(labels.shape, device=logits.device) if of_logp is None else of_logp
+    of_logp = logits.new_zeros(labels.shape, dtype=torch.float32) if of_logp is None else of_logp
     of_entropy = of_entropy if ctx.entropy else None
     gradient = _gradient_in_place if ctx.inplace and not traced() else _gradient
     return gradient(logits, labels, mask, None, ctx.temperature, state, of_logp, of_entropy, ctx.wait), *([None] * 6)
@@ -242,7 +253,7 @@ def statistics(
 
     With `inplace_backward` the backward pass overwrites `logits` with their gradient instead of allocating
     one, as flash-attn's cross entropy does: nothing else may use them afterwards, and `backward` can run only
-    once. Under `torch.compile`, which plans memory itself, it changes nothing.
+    once; a gradient that would need them is an error of torch. Under `torch.compile`, which plans memory itself, it changes nothing.
 
     With `wait=False` on a GPU, this call and its backward pass only launch, on torch's current stream. A bad row
     then gives NaN or −∞ in `logp` and NaN in its gradient, instead of an exception; `Statistics.check` names
@@ -303,8 +314,10 @@ def kl(
     """
     _check("logits", logits)
     _check("reference", reference, logits.shape)
+    if over not in ("policy", "reference"):
+        raise error("over", f" is {over!r}: expected 'policy' or 'reference'")
     check_constant("reference", reference)
-    return _kl(logits, reference, mask, torch.zeros(logits.shape[:-1], device=logits.device), over, temperature, False)[0]
+    return _kl(logits, reference, mask, logits.new_zeros(logits.shape[:-1], dtype=torch.float32), over, temperature, False)[0]
 
 
 @torch.no_grad()
@@ -313,12 +326,17 @@ def draw(logits: Tensor, draws: int = 1, *, seed: int, temperature: float = 1.0,
 
     The result is int64 `[N, draws]` or `[B, T, draws]`, ascending in each row, and the same on every machine.
     Draws are stratified: the expectation is that of independent draws, and the variance is never larger. The
-    draws of a row depend only on `seed` and the row's number: use a new seed for every call.
+    draws of a row depend only on `seed` and the row's number: use a new seed for every call. A row where `mask`
+    is 0 draws token 0.
 
-    Raises `lockstep.Error`: a row with NaN, +∞ or nothing but −∞; `draws` outside 1 to 1024.
+    Raises `lockstep.Error`: a row with NaN, +∞ or nothing but −∞; `draws` outside 1 to 1024; a seed outside 0
+    to 2^64 − 1.
     """
     _check("logits", logits)
-    tokens = logits.new_empty((*logits.shape[:-1], max(draws, 0)), dtype=torch.int32)
+    for name, value, least, most in (("draws", draws, 1, 1024), ("seed", seed, 0, (1 << 64) - 1)):
+        if not hasattr(value, "__index__") or not least <= int(value) <= most:
+            raise error(name, f" is {value!r}: expected an integer of {least} to {most}")
+    tokens = logits.new_empty((*logits.shape[:-1], draws), dtype=torch.int32)
     launch(
         _native.draw_tokens, logits.shape[-1], temperature, draws, seed,
         logits=_rows(logits), loss_mask=_of_rows("mask", "u8", mask, logits), tokens=tokens, alarm=_alarm(logits),

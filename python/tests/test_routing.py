@@ -129,6 +129,7 @@ def test_the_load_balance_loss_is_torchs():
     want = 0.01 * 16 * (load.double() * torch.softmax(theirs, -1).mean(0)).sum()
     (3 * loss).backward()
     (3 * want).backward()
+    assert routing.balance_loss(scores, load.tolist(), 0.01) == loss
     assert loss.item() == pytest.approx(want.item(), abs=1e-7)
     torch.testing.assert_close(ours.grad.double(), theirs.grad, atol=1e-7, rtol=1e-6)
 
@@ -184,5 +185,16 @@ def test_what_is_wrong_is_named():
         routing.gates(scores, top_k=4, bias=torch.zeros(16, requires_grad=True))
     with pytest.raises(lockstep.Error, match="`load` requires grad"):
         routing.balance_loss(scores, torch.ones(16, requires_grad=True), 0.1)
-    with pytest.raises(ValueError, match="softmax_chosen"):
+    with pytest.raises(lockstep.Error, match="`kind` is 'relu': expected one of softmax_chosen"):
         routing.gates(scores, top_k=2, kind="relu")
+    for top_k in (0, -1, 1.5):
+        with pytest.raises(lockstep.Error, match=f"`top_k` is {top_k}"):
+            routing.gates(scores, top_k=top_k)
+    for wrong in (dict(scores=scores.numpy()), dict(ids=ids.tolist())):
+        with pytest.raises(lockstep.Error, match=f"`{min(wrong)}` is a .*: expected a tensor"):
+            routing.gates(**{"scores": scores, "top_k": 4, **wrong})
+    # Not the row that is masked.
+    padded, mask = ids.clone(), torch.ones(len(ids))
+    padded[0], mask[0] = -100, 0
+    with pytest.raises(lockstep.Error, match=r"`scores`\[18\] is NaN"):
+        routing.gates(nan, padded, top_k=4, mask=mask.bool())

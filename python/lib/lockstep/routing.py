@@ -16,6 +16,7 @@ runs on their device. docs/routing.md has the formulas.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any, NamedTuple
 
@@ -26,7 +27,7 @@ from . import _native
 from ._error import LockstepError
 from ._native import RoutingTrace
 from ._operator import operator
-from .arrays import cast, check_constant, check_shape, launch
+from .arrays import cast, check_constant, check_shape, check_tensor, launch
 from .columns import error, on_host
 
 __all__ = ["Router", "RoutingTrace", "balance_loss", "gate_kl", "gates", "mismatch", "replay_kl", "trace"]
@@ -50,8 +51,17 @@ class Router(NamedTuple):
     """Number of groups that experts are chosen from, `topk_group`."""
 
 
+_KINDS = ("softmax_chosen", "softmax_all", "sigmoid_normalized", "sigmoid", "sqrt_softplus")
+
+
 @lru_cache(maxsize=64)
 def native_router(experts: int, router: Router) -> _native.Router:
+    if router.kind not in _KINDS:
+        raise error("kind", f" is {router.kind!r}: expected one of {', '.join(_KINDS)}")
+    for name in ("top_k", "groups", "top_groups"):
+        value = getattr(router, name)
+        if not hasattr(value, "__index__") or value < 1:
+            raise error(name, f" is {value!r}: expected an integer of at least 1")
     return _native.Router(router.kind, experts, *router[:1], *router[2:])
 
 
@@ -114,16 +124,18 @@ def _gating(
 ) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
     """Returns weights, experts, and whether each row was replayed."""
     rows, experts = scores.shape
-    new = scores.new_empty
+    new, router = scores.new_empty, native_router(experts, Router(top_k, kind, scale, groups, top_groups))
     weights, alarm, replayed = new(rows, top_k), new(rows, dtype=torch.int32), new(rows, dtype=torch.int32)
     chosen = new(rows, top_k, dtype=torch.uint8 if experts <= 256 else torch.int16)
     of_groups = new(rows, groups) if groups > 1 else None
+    live = cast("mask", "u8", mask, scores)
+    if ids is not None and ids.dim() == 2 and live is not None and live.numel() == rows:
+        ids = torch.where(live.view(-1, 1) != 0, ids.long(), -1)  # An error is about a row that counts.
     given = _entries(ids, experts)[:, None].contiguous() if ids is not None and ids.dim() == 2 else ids
-    router = native_router(experts, Router(top_k, kind, scale, groups, top_groups))
     try:
         launch(
             _native.gating_forward, router, 1 if given is None else given.shape[1], layer,
-            scores=scores, trace=given, mask=cast("mask", "u8", mask, scores), bias=cast("bias", "f32", bias, scores),
+            scores=scores, trace=given, mask=live, bias=cast("bias", "f32", bias, scores),
             chosen=chosen, gates=weights, group_scores=of_groups, replayed=replayed, alarm=alarm,
         )  # fmt: skip
     except LockstepError:
@@ -189,8 +201,10 @@ def gates(
     Raises `lockstep.Error`: wrong shapes; a score that is not finite (index); an id that is not an expert, or
     occurs twice in a row; a bias that requires grad.
     """
+    check_tensor("scores", scores)
     check_shape("scores", scores, None, None)
     if ids is not None:
+        check_tensor("ids", ids)
         check_shape("ids", ids, scores.shape[0], top_k)
         if ids.dtype == torch.bool or ids.is_floating_point() or ids.is_complex():
             raise error("ids", f" has type {ids.dtype}: expected integers")
@@ -208,7 +222,7 @@ def gates_of_trace(
 def _balance_loss(scores: Tensor, load: Tensor, coef: float) -> tuple[Tensor, Tensor]:
     new, gradient = scores.new_empty, torch.empty_like(scores)
     total, alarm = new(1, dtype=torch.float64), new(scores.shape[0], dtype=torch.int32)
-    row_loss = new(scores.shape[0], dtype=torch.float64)
+    row_loss, load = new(scores.shape[0], dtype=torch.float64), cast("load", "f32", load, scores)
     launch(_native.balance_loss, coef, scores=scores, load=load, gradient=gradient, row_loss=row_loss, total=total, alarm=alarm)
     return total[0].float(), gradient
 
@@ -226,16 +240,19 @@ _balance = operator(
 )
 
 
-def balance_loss(scores: Tensor, load: Tensor, coef: float) -> Tensor:
+def balance_loss(scores: Tensor, load: Tensor | Sequence[float], coef: float) -> Tensor:
     """Computes the load-balance loss coef · E Σ f P of scores `[T, E]`.
 
     P is the mean of the scores' softmax, and `load` holds f `[E]`, the loads of a trace
     (`RoutingTrace.load`).
     """
+    check_tensor("scores", scores)
     check_shape("scores", scores, None, None)
+    if not isinstance(load, Tensor):
+        load = torch.tensor(load, dtype=torch.float32, device=scores.device)
     check_shape("load", load, scores.shape[1])
     check_constant("load", load)
-    return _balance(scores.float().contiguous(), cast("load", "f32", load, scores), coef)[0]
+    return _balance(scores.float().contiguous(), load, coef)[0]
 
 
 def mismatch(a: Any, b: Any) -> dict[str, Any]:

@@ -235,3 +235,13 @@ def test_a_model_that_cannot_be_replayed_is_refused():
 
     with pytest.raises(lockstep.Error, match="StrangeTopKRouter"):
         moe.record(torch.nn.Sequential(StrangeTopKRouter()))
+
+    # What transformers has had before and after 5.10.
+    class DeepseekV3MoE(torch.nn.Module):
+        pass
+
+    with pytest.raises(lockstep.Error, match="DeepseekV3MoE without `route_tokens_to_experts`"):
+        moe.record(torch.nn.Sequential(DeepseekV3MoE()))
+    own.model.layers[0].mlp.gate.register_forward_hook(lambda module, _, out: (out[0].softmax(-1), *out[1:]))
+    with pytest.raises(lockstep.Error, match="return probabilities in place of logits"), moe.replay(own, taken.trace()):
+        own(TOKENS)

@@ -48,6 +48,8 @@ def _routers(model: Any) -> list[Any]:
     found, unknown = [], set()
     for module in model.modules():
         name = type(module).__name__
+        if name in _SIGMOID and not hasattr(module, "route_tokens_to_experts"):
+            raise error("model", f" has a {name} without `route_tokens_to_experts`: expected that of transformers 5.10")
         if name in _SOFTMAX or name in _SIGMOID:
             found.append(module)
         elif name.lower().endswith("topkrouter") and not any(getattr(block, "gate", None) is module for block in found):
@@ -128,6 +130,12 @@ def _within(modules: list[Any], choose: Any) -> Iterator[Routers]:
             del module.route_tokens_to_experts
 
 
+@torch.no_grad()
+def _probabilities(logits: Tensor) -> bool:
+    """Returns whether these are softmaxes of logits, as early routers of transformers 5 return."""
+    return logits.shape[-1] > 1 and bool(((logits >= 0).all() & ((logits.sum(-1) - 1).abs() < 1e-3).all()))
+
+
 def record(model: Any) -> AbstractContextManager[Routers]:
     """Records which experts the routers of a transformers model choose within the block.
 
@@ -148,7 +156,8 @@ def replay(model: Any, recorded: RoutingTrace, *, mask: Tensor | None = None) ->
     losses see its logits as before. Gradient checkpointing may rerun layers. A `torch.compile`d model
     must be compiled within the block.
 
-    Raises `lockstep.Error`: as `record`; a trace whose layers, experts or tokens do not match.
+    Raises `lockstep.Error`: as `record`; a trace whose layers, experts or tokens do not match; routers that return
+    probabilities in place of logits, as those of transformers 5.0 to 5.3 do.
     """
     modules = _routers(model)
     if recorded.layers != len(modules):
@@ -162,6 +171,8 @@ def replay(model: Any, recorded: RoutingTrace, *, mask: Tensor | None = None) ->
         if len(logits) != recorded.tokens:
             raise error("recorded", f" has {recorded.tokens} tokens: expected {len(logits)}, the number the routers see in a forward pass")
         if logits.device not in of_device:
+            if bias is None and not torch.compiler.is_compiling() and _probabilities(logits):
+                raise error("model", " has routers that return probabilities in place of logits: expected those of transformers 5.10")
             of_device[logits.device] = entries(recorded, logits.device)
         of_tokens = None if mask is None else mask.reshape(-1).to(logits.device)
         return gates_of_trace(logits, of_device[logits.device], layer, router, bias, of_tokens)

@@ -33,7 +33,9 @@ impl Expected {
         if !same {
             return Ok(None);
         }
-        Ok(Some((tensor.call_method0(intern!(py, "data_ptr"))?.extract()?, self.len)))
+        let at: usize = tensor.call_method0(intern!(py, "data_ptr"))?.extract()?;
+        // A tensor without memory of its own, such as a DTensor, is at 0: the usual call refuses it.
+        Ok((at != 0).then_some((at, self.len)))
     }
 }
 

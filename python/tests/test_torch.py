@@ -129,7 +129,7 @@ def test_a_tensor_without_memory_is_refused():
     _, old, advantage, _, _ = batch()
     for _ in range(2):  # The second call is a prepared one.
         lockstep.torch.loss("dapo", advantage, logp=old, logp_old=old, metrics=False)
-    for columns in (dict(logp=old, logp_old=Wrapper(old), loss_mask=torch.ones_like(old).bool()), dict(logp=Wrapper(old), logp_old=old)):
+    for columns in (dict(logp=old, logp_old=Wrapper(old)), dict(logp=Wrapper(old), logp_old=old)):
         with pytest.raises(lockstep.Error, match="a Wrapper has no memory of its own"):
             lockstep.torch.loss("dapo", advantage, metrics=False, **columns)
 

@@ -201,11 +201,10 @@ def _directly(own: Recipe, credit: Credit, group_size: int, metrics: bool, colum
 
     def compute(*_):
         nonlocal batch, results
-        prepared, at = _PREPARED.get(key), coef.data_ptr()
-        # A DTensor has no address.
-        if prepared is not None and at:
+        prepared = _PREPARED.get(key)
+        if prepared is not None:
             of_credit = (credit.advantage, credit.loss_mask, credit.weights, credit.returns)
-            value = prepared.run(columns, of_credit, at)
+            value = prepared.run(columns, of_credit, coef.data_ptr())
             if value is not None:
                 return (_scalar(value),), (coef,)
         batch = Batch(columns, group_size or None)

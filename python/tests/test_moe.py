@@ -217,6 +217,31 @@ def test_checkpointed_layers_replay_too():
     assert all(torch.equal(a, b) for a, b in zip(*gradients, strict=True))
 
 
+@pytest.mark.parametrize("name", ["Qwen3Moe", "DeepseekV3"])
+def test_a_block_within_a_block_leaves_it_as_it_was(name):
+    old, own = model(name), moved(model(name))
+    with torch.no_grad(), moe.record(old) as rollout:
+        old(TOKENS)
+    with torch.no_grad(), moe.replay(own, rollout.trace()):
+        want = own(TOKENS).logits
+        with moe.record(own) as inner:
+            own(TOKENS)
+        assert torch.equal(own(TOKENS).logits, want)
+    assert inner.trace() == rollout.trace()
+    with torch.no_grad():
+        assert not torch.equal(own(TOKENS).logits, want)
+
+
+@pytest.mark.parametrize("name", ["Qwen3Moe", "DeepseekV3"])
+def test_a_model_compiled_within_the_block_is_replayed(name):
+    old, own = model(name), moved(model(name))
+    with torch.no_grad(), moe.record(old) as rollout:
+        old(TOKENS)
+    with torch.no_grad(), moe.replay(own, rollout.trace()):
+        want = own(TOKENS).logits
+        torch.testing.assert_close(torch.compile(own, backend="eager")(TOKENS).logits, want)
+
+
 def test_a_model_that_cannot_be_replayed_is_refused():
     own = model()
     with torch.no_grad(), moe.record(own) as taken:

@@ -91,7 +91,8 @@ def _experts(module: Any) -> int:
 def _within(modules: list[Any], choose: Any) -> Iterator[Routers]:
     """Calls `choose(layer, logits, router, bias)` in each router; None keeps the model's own choice."""
     found = Routers(modules)
-    handles, wrapped = [], []
+    handles: list[Any] = []
+    wrapped: list[tuple[Any, Any]] = []
 
     def softmax(layer: int) -> Any:
         def hook(module: Any, _: Any, output: Any) -> Any:
@@ -118,22 +119,25 @@ def _within(modules: list[Any], choose: Any) -> Iterator[Routers]:
     try:
         for layer, module in enumerate(found.modules):
             if type(module).__name__ in _SIGMOID:
+                wrapped.append((module, vars(module).get("route_tokens_to_experts")))
                 module.route_tokens_to_experts = sigmoid(layer, module)
-                wrapped.append(module)
             else:
                 handles.append(module.register_forward_hook(softmax(layer)))
         yield found
     finally:
         for handle in handles:
             handle.remove()
-        for module in wrapped:
+        for module, before in wrapped:
             del module.route_tokens_to_experts
+            if before is not None:  # That of a block around this one.
+                module.route_tokens_to_experts = before
 
 
 @torch.no_grad()
 def _probabilities(logits: Tensor) -> bool:
     """Returns whether these are softmaxes of logits, as early routers of transformers 5 return."""
-    return logits.shape[-1] > 1 and bool(((logits >= 0).all() & ((logits.sum(-1) - 1).abs() < 1e-3).all()))
+    # Of one expert, or of no token, nothing says so.
+    return logits.numel() > len(logits) and bool(((logits >= 0).all() & ((logits.sum(-1) - 1).abs() < 1e-3).all()))
 
 
 def record(model: Any) -> AbstractContextManager[Routers]:
@@ -165,6 +169,7 @@ def replay(model: Any, recorded: RoutingTrace, *, mask: Tensor | None = None) ->
     for module in modules:
         if recorded.experts != _experts(module):
             raise error("recorded", f" has {recorded.experts} experts: expected {_experts(module)}, like {type(module).__name__}")
+    on_host = entries(recorded, "cpu")  # Here, because torch.compile cannot trace the copy from bytes.
     of_device: dict[Any, Tensor] = {}
 
     def choose(layer: int, logits: Tensor, router: Router, bias: Tensor | None) -> tuple[Tensor, Tensor]:
@@ -173,7 +178,7 @@ def replay(model: Any, recorded: RoutingTrace, *, mask: Tensor | None = None) ->
         if logits.device not in of_device:
             if bias is None and not torch.compiler.is_compiling() and _probabilities(logits):
                 raise error("model", " has routers that return probabilities in place of logits: expected those of transformers 5.10")
-            of_device[logits.device] = entries(recorded, logits.device)
+            of_device[logits.device] = on_host.to(logits.device)
         of_tokens = None if mask is None else mask.reshape(-1).to(logits.device)
         return gates_of_trace(logits, of_device[logits.device], layer, router, bias, of_tokens)
 

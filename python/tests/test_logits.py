@@ -147,6 +147,17 @@ def test_logits_that_were_overwritten_give_no_other_gradient():
         logits.statistics(leaf.tanh(), labels, inplace_backward=True).logp.sum().backward()
 
 
+def test_parts_of_logits_can_each_be_overwritten():
+    values, labels = rows()
+    grads = []
+    for inplace in (False, True):
+        leaf = values.clone().requires_grad_()
+        parts = zip((leaf * 1).split(10), labels.split(10))
+        sum(logits.statistics(*part, inplace_backward=inplace).logp.sum() for part in parts).backward()
+        grads.append(leaf.grad)
+    assert torch.equal(*grads)
+
+
 @pytest.mark.parametrize("default", [torch.bfloat16, torch.float64])
 def test_torchs_default_type_is_not_that_of_the_computation(default):
     values, labels = rows()

@@ -194,8 +194,9 @@ def _gradient_in_place(
 ) -> Tensor:
     """Replaces the logits by their gradient."""
     rows = logits.detach().view(-1, logits.shape[-1])
-    # Torch then refuses another gradient that needs the logits.
-    torch.autograd.graph.increment_version(logits)
+    # Torch then refuses another gradient that needs the logits. It has one version for all parts of a tensor.
+    if logits._base is None or logits._base.numel() == logits.numel():
+        torch.autograd.graph.increment_version(logits)
     if rows.device.type != "cpu":
         _launch_gradient(rows, rows, labels, mask, vocab_start, temperature, state, coef, coef_entropy, wait)
         return logits.detach()

@@ -112,7 +112,8 @@ def _of_rows(name: str, type_: str, tensor: Tensor | None, logits: Tensor) -> An
 
 
 def _in_32_bits(labels: Tensor) -> Tensor:
-    """Converts labels once for both passes. A large one must not wrap to a small one; without its sign, a negative one is above every vocabulary."""
+    """Converts labels once for both passes."""
+    # A large one must not wrap to a small one. A negative one is, without its sign, above every vocabulary.
     check_tensor("labels", labels)
     return labels.clamp(-(1 << 31), (1 << 31) - 1).to(torch.int32) if labels.dtype == torch.int64 else labels
 
@@ -254,7 +255,8 @@ def statistics(
 
     With `inplace_backward` the backward pass overwrites `logits` with their gradient instead of allocating
     one, as flash-attn's cross entropy does: nothing else may use them afterwards, and `backward` can run only
-    once; a gradient that would need them is an error of torch. Under `torch.compile`, which plans memory itself, it changes nothing.
+    once. Torch refuses a gradient that would need them, unless they are part of a larger tensor. Under
+    `torch.compile`, which plans memory itself, it changes nothing.
 
     With `wait=False` on a GPU, this call and its backward pass only launch, on torch's current stream. A bad row
     then gives NaN or −∞ in `logp` and NaN in its gradient, instead of an exception; `Statistics.check` names

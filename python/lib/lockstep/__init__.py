@@ -34,10 +34,6 @@ __all__ = [
 ]  # fmt: skip
 
 
-# A recipe is its choices: configurations that hold one can be copied and sent to workers.
-copyreg.pickle(Recipe, lambda own: (Recipe, (own.toml,)))
-
-
 @lru_cache(maxsize=256)
 def _read(source: str, as_json: bool) -> Recipe:
     return Recipe.from_json(source) if as_json else Recipe(source)
@@ -59,6 +55,10 @@ def recipe(source: str | Mapping[str, Any] | Recipe) -> Recipe:
     if not isinstance(source, str):
         raise _error("recipe", f" is {type(source).__name__}: expected a name, TOML, a mapping or a Recipe")
     return _read(source, False)
+
+
+# Configurations that hold a recipe can be copied and sent to workers.
+copyreg.pickle(Recipe, lambda own: (recipe, (own.toml,)))
 
 
 def _leaves(source: Mapping[str, Any], path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
@@ -229,7 +229,7 @@ _CREDIT = {
 }
 
 
-def _places(credit: Credit, batch: Batch, kept: list[Any]) -> tuple[Any, ...]:
+def _places(credit: Any, batch: Batch, kept: list[Any]) -> tuple[Any, ...]:
     """Returns the addresses of a credit's arrays, and keeps converted copies alive in `kept`."""
     if not isinstance(credit, Credit):
         raise _error("credit", f" is {type(credit).__name__}: expected a Credit")

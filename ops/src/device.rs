@@ -30,8 +30,8 @@ impl Device {
     /// This machine's CPU at a given SIMD level and number of threads; `None` means the fastest level and all
     /// cores.
     ///
-    /// Errors if the machine lacks the requested level, and lists those that it has, if more than 1024 threads
-    /// are requested, or if the system starts fewer; there is no silent fallback.
+    /// Errors: a level that the machine lacks (the error lists those that it has); more than 1024 threads, or
+    /// more than the system can start. There is no silent fallback.
     pub fn cpu_with(level: Option<SimdLevel>, threads: Option<usize>) -> Result<Device, Error> {
         let asked = threads.unwrap_or(1);
         require::scalar("threads", asked <= 1024, "at most 1024", asked as f64)?;

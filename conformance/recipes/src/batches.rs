@@ -155,7 +155,7 @@ impl Corners {
             return;
         }
         let sequences = self.sequences();
-        let spare = |own: &Corners, s: usize| own.group_of(s).len() > own.least + 2;
+        let spare = |own: &Corners, s: usize| own.group_of(s).len() >= own.least + 2;
         let masked = self.rollouts.counts.is_some();
         if spare(self, 1) && !masked {
             for values in

@@ -50,8 +50,8 @@ impl Want {
         want
     }
 
-    /// Values of all elements that are rounded once: the binary64 operations before that add 1e-6 of a unit of
-    /// the magnitudes that come with them.
+    /// Values of all elements that are rounded once: the binary64 operations before that add 1e-6 of a unit
+    /// of the magnitudes that come with them.
     pub(crate) fn rounded(name: &'static str, values: impl IntoIterator<Item = (f64, f64)>) -> Want {
         let mut want = Want::new(name);
         values.into_iter().for_each(|(value, size)| want.push(value, value.abs() + 1e-6 * size));

@@ -254,8 +254,8 @@ macro_rules! op_tests {
                 match self { $(AnyOp::$variant(params) => params.op(),)* }
             }
 
-            pub fn run(&self, backend: &dyn Backend, data: &Data, out: &mut Outputs<'_>) -> Result<(), String> {
-                match self { $(AnyOp::$variant(params) => params.run(backend, data, out),)* }
+            pub fn run(&self, on: &dyn Backend, data: &Data, out: &mut Outputs<'_>) -> Result<(), String> {
+                match self { $(AnyOp::$variant(params) => params.run(on, data, out),)* }
             }
 
             pub fn expect(&self, data: &Data) -> Vec<Want> {

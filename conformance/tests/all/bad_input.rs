@@ -286,7 +286,7 @@ fn recipes() {
         ),
         ("correction.reject = [{ statistic = 'token_k2', low = 0.5, high = 1.0 }]", &["only an upper bound"]),
         (
-            "correction.reject = [{ statistic = 'token_k2', high = 1.0 }, { statistic = 'token_k2', high = 2.0 }]",
+            "correction.reject = [{statistic='token_k2', high=1.0}, {statistic='token_k2', high=2.0}]",
             &["token_k2 twice"],
         ),
         ("[gate\n", &["line 1"]),

@@ -62,7 +62,7 @@ fn cispo(low: f32, high: f32, r: f32) -> f64 {
 
 #[test]
 fn row_10_7_cispo_upper_bound() {
-    // `epsilon_high = 5`: TRL's weight is at most 5, that of verl and slime at most 1 + 5. Inside, they agree.
+    // `epsilon_high = 5`: TRL's weight is at most 5, verl's and slime's at most 1 + 5. Inside, they agree.
     for (r, trl, verl) in [(7.0, 5.0, 6.0), (5.5, 5.0, 5.5), (4.0, 4.0, 4.0)] {
         assert!(close(cispo(0.0, 5.0, r), -2.0 * trl) && close(cispo(0.0, 1.0 + 5.0, r), -2.0 * verl), "{r}");
     }
@@ -75,7 +75,7 @@ fn row_10_7_cispo_upper_bound() {
 
 #[test]
 fn row_10_8_cispo_lower_bound() {
-    // `epsilon_low = 0.2`: TRL has no lower bound, verl and slime raise the weight to 0.8. Inside, they agree.
+    // `epsilon_low = 0.2`: TRL has no lower bound, verl and slime raise the weight to 0.8. Inside they agree.
     for (r, trl, verl) in [(0.5, 0.5, 0.8), (0.9, 0.9, 0.9)] {
         assert!(close(cispo(0.0, 1.28, r), -2.0 * trl) && close(cispo(0.8, 1.28, r), -2.0 * verl), "{r}");
     }

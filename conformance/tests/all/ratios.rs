@@ -38,7 +38,7 @@ fn worked_8_4_prefixes_and_sequences() {
 fn worked_8_4_min_pro_style() {
     for (kind, cap, want) in [
         (ScanKind::MinBefore, true, [1.105171, 0.740818, 0.904837, 0.449329]),
-        // Without the cap the first ratio of 1.105171 raises the second token; the minimum itself never rises.
+        // Without the cap the first ratio of 1.105171 raises the second token; the minimum never rises.
         (ScanKind::MinBefore, false, [1.105171, 0.818731, 0.904837, 0.449329]),
         (ScanKind::Min, false, [1.105171, 0.740818, 0.740818, 0.606531]),
         (ScanKind::Min, true, [1.0, 0.740818, 0.740818, 0.606531]),

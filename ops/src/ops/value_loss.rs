@@ -173,8 +173,8 @@ pub fn value_loss_into(
 /// rollout and eps 1e-5. It is 1 at best, 0 for constant values, and negative if a constant would do better.
 /// It is 0 if the returns have no variance (and eps is 0), or with fewer than two live tokens.
 ///
-/// Errors: lengths that disagree; a live value, return or difference that is not finite (index); an `eps` that
-/// is negative or not finite.
+/// Errors: lengths that disagree; a live value, return or difference that is not finite (index); an `eps`
+/// that is negative or not finite.
 pub fn explained_variance(
     device: &Device,
     batch: &Batch<'_>,

@@ -67,8 +67,8 @@ fn with_gates(gates: &[AnyGate], source: Source) -> Vec<Case> {
             ..Policy::of(gate)
         };
         let range = match Range::ALL[(bits >> 8) as usize % 4] {
-            // The bounds at exactly 1 are there for exact ties; log-ratios of 1e-6 would all be in doubt beside
-            // them.
+            // The bounds at exactly 1 are there for exact ties; log-ratios of 1e-6 would all be in doubt
+            // beside them.
             Range::Tiny if gate == super::gates::gates()[2] => Range::Ties,
             range => range,
         };

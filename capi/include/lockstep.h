@@ -469,7 +469,6 @@ size_t ls_plan_host_stages(const struct ls_plan *plan, struct ls_host_stage *out
 // Pass `credit` for a plan of the loss alone, else null.
 // This call checks lengths against the plan's; `ls_plan_alarms` reports bad values. Offsets are trusted:
 // `ls_plan_run` checks them.
-// `ls_plan_run` checks them.
 //
 // Required:
 // Until the stream has run the plan: nobody writes the columns, which are initialised; nobody else uses the
@@ -1014,7 +1013,6 @@ size_t ls_plan_host_stages(const struct ls_plan *plan, struct ls_host_stage *out
 // A plan's first call on a device loads its kernels, which must have happened before a capture.
 // Pass `credit` for a plan of the loss alone, else null.
 // This call checks lengths against the plan's; `ls_plan_alarms` reports bad values. Offsets are trusted:
-// `ls_plan_run` checks them.
 // `ls_plan_run` checks them.
 //
 // Required:

@@ -82,6 +82,13 @@ def test_every_class_of_the_table_is_the_router_that_it_says(name):
         torch.testing.assert_close(weights, stock, atol=1e-6, rtol=1e-6)
 
 
+def recording(own):
+    """The logits of the tokens, and what the routers chose for them."""
+    with torch.no_grad(), moe.record(own) as routers:
+        logits = own(TOKENS).logits
+    return logits, routers
+
+
 def moved(own, by=0.05):
     torch.manual_seed(7)
     with torch.no_grad():
@@ -107,11 +114,9 @@ def test_replaying_a_models_own_choice_changes_nothing(name):
 @pytest.mark.parametrize("name", MODELS)
 def test_moved_weights_choose_other_experts_and_replay_none(name):
     old = model(name)
-    with torch.no_grad(), moe.record(old) as rollout:
-        old(TOKENS)
+    _, rollout = recording(old)
     new = moved(old)
-    with torch.no_grad(), moe.record(new) as live:
-        free = new(TOKENS).logits
+    free, live = recording(new)
     assert routing.mismatch(live.trace(), rollout.trace())["differing"] > 0
     with torch.no_grad(), moe.replay(new, rollout.trace()) as ran:
         forced_ = new(TOKENS).logits
@@ -136,8 +141,7 @@ class Forced(torch.nn.Module):
 
 def test_gradients_are_autograds_of_the_forced_router():
     old = model()
-    with torch.no_grad(), moe.record(old) as rollout:
-        old(TOKENS)
+    _, rollout = recording(old)
     recorded = rollout.trace()
     ours, theirs = moved(model()), moved(model())
     seen = []
@@ -169,12 +173,10 @@ def test_gradients_are_autograds_of_the_forced_router():
 
 def test_in_half_precision_the_experts_are_the_traces_and_weights_the_models_type():
     old = model()
-    with torch.no_grad(), moe.record(old) as rollout:
-        old(TOKENS)
+    _, rollout = recording(old)
     own = model().bfloat16()
     seen = []
-    with torch.no_grad(), moe.record(own) as live:
-        own(TOKENS)
+    _, live = recording(own)
     assert routing.mismatch(live.trace(), rollout.trace())["differing"] > 0
     handle = own.model.layers[0].mlp.experts.register_forward_pre_hook(lambda _, arguments: seen.extend(arguments[1:3]))
     with torch.no_grad(), moe.replay(own, rollout.trace()) as ran:
@@ -186,11 +188,9 @@ def test_in_half_precision_the_experts_are_the_traces_and_weights_the_models_typ
 
 def test_tokens_outside_of_the_mask_choose_for_themselves():
     old = model()
-    with torch.no_grad(), moe.record(old) as rollout:
-        old(TOKENS)
+    _, rollout = recording(old)
     own, mask = moved(model()), torch.zeros(TOKENS.shape, dtype=torch.bool)
-    with torch.no_grad(), moe.record(own) as live:
-        free = own(TOKENS).logits
+    free, live = recording(own)
     with torch.no_grad(), moe.replay(own, rollout.trace(), mask=mask) as ran:
         masked = own(TOKENS).logits
     assert routing.mismatch(ran.trace(), live.trace())["differing"] == 0
@@ -205,8 +205,7 @@ def test_tokens_outside_of_the_mask_choose_for_themselves():
 
 def test_checkpointed_layers_replay_too():
     old, own = model(), moved(model()).train()
-    with torch.no_grad(), moe.record(old) as rollout:
-        old(TOKENS)
+    _, rollout = recording(old)
     gradients = []
     for checkpointed in (False, True):
         own.zero_grad()
@@ -220,8 +219,7 @@ def test_checkpointed_layers_replay_too():
 @pytest.mark.parametrize("name", ["Qwen3Moe", "DeepseekV3"])
 def test_a_block_within_a_block_leaves_it_as_it_was(name):
     old, own = model(name), moved(model(name))
-    with torch.no_grad(), moe.record(old) as rollout:
-        old(TOKENS)
+    _, rollout = recording(old)
     with torch.no_grad(), moe.replay(own, rollout.trace()):
         want = own(TOKENS).logits
         with moe.record(own) as inner:
@@ -235,8 +233,7 @@ def test_a_block_within_a_block_leaves_it_as_it_was(name):
 @pytest.mark.parametrize("name", ["Qwen3Moe", "DeepseekV3"])
 def test_a_model_compiled_within_the_block_is_replayed(name):
     old, own = model(name), moved(model(name))
-    with torch.no_grad(), moe.record(old) as rollout:
-        old(TOKENS)
+    _, rollout = recording(old)
     with torch.no_grad(), moe.replay(own, rollout.trace()):
         want = own(TOKENS).logits
         torch.testing.assert_close(torch.compile(own, backend="eager")(TOKENS).logits, want)
@@ -244,8 +241,7 @@ def test_a_model_compiled_within_the_block_is_replayed(name):
 
 def test_a_model_that_cannot_be_replayed_is_refused():
     own = model()
-    with torch.no_grad(), moe.record(own) as taken:
-        own(TOKENS)
+    _, taken = recording(own)
     with pytest.raises(lockstep.Error, match="24 tokens: expected 10"), moe.replay(own, taken.trace()):
         own(TOKENS[:, :5])
     with pytest.raises(lockstep.Error, match="1 layers: expected 3"):

@@ -23,20 +23,9 @@ from .faults import bounded, of_values
 from .torch import Loss, loss, metrics
 
 __all__ = [
-    "Host",
-    "by_name",
-    "by_rewards_alone",
-    "clip_low",
-    "corrected",
-    "file",
-    "items",
-    "mean",
-    "metrics",
-    "needed",
-    "options",
-    "replace",
-    "sums",
-]
+    "Host", "by_name", "by_rewards_alone", "clip_low", "corrected", "file", "items", "mean", "metrics", "needed",
+    "options", "replace", "sums",
+]  # fmt: skip
 
 
 @cache

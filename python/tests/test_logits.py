@@ -253,13 +253,6 @@ def test_there_may_be_no_rows(shape, inplace_backward):
     assert leaf.grad.shape == (*shape, 4)
 
 
-def test_a_second_derivative_is_an_error():
-    values, labels = rows(n=2, vocab=8)
-    own = values.clone().requires_grad_()
-    with pytest.raises(RuntimeError, match="once_differentiable"):
-        torch.autograd.grad(logits.statistics(own, labels).logp.sum(), own, create_graph=True)[0].sum().backward()
-
-
 def test_what_is_wrong_is_named():
     values, labels = rows(n=4, vocab=16)
     bad = labels.clone()

@@ -150,15 +150,6 @@ def test_the_operator_is_traced_without_a_break():
     assert torch.equal(got, want)
 
 
-@pytest.mark.parametrize("scaled", [False, True])
-def test_a_second_derivative_is_an_error(scaled):
-    scores, ids = scores_and_ids()
-    own, factor = scores.requires_grad_(), torch.ones((), requires_grad=scaled)
-    (first,) = torch.autograd.grad((routing.gates(own, ids, top_k=4)[0] * factor).sum(), own, create_graph=True)
-    with pytest.raises(RuntimeError, match="once_differentiable"):
-        first.sum().backward()
-
-
 def test_what_is_wrong_is_named():
     scores, ids = scores_and_ids()
     for bad, message in [(16, r"`trace`\[2\] is 16: expected an expert"), (int(ids[0, 1]), "the same as entry 1")]:

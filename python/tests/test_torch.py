@@ -143,15 +143,6 @@ def test_the_loss_is_on_the_device_of_its_columns():
     assert out.loss.device == new.device
 
 
-@pytest.mark.parametrize("scaled", [False, True])
-def test_a_second_derivative_is_an_error(scaled):
-    new, *rest = batch()
-    factor = torch.ones((), requires_grad=scaled)
-    (first,) = torch.autograd.grad(loss(new, *rest) * factor, new, create_graph=True)
-    with pytest.raises(RuntimeError, match="once_differentiable"):
-        first.sum().backward()
-
-
 def test_without_metrics_the_gradient_is_the_same_and_metrics_are_refused():
     new, old, advantage, mask, counts = batch()
     outs = [

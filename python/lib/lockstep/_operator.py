@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
@@ -13,14 +14,34 @@ def traced() -> bool:
     return bool(torch.compiler.is_compiling() or torch._C._len_torch_dispatch_stack())
 
 
+class _Closed(torch.autograd.Function):
+    """Returns the first `count` tensors, as functions of all of them that have no derivative.
+
+    torch's `once_differentiable` is not connected to what was differentiated: a Hessian would be zeros.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, count: int, *tensors: Any) -> tuple[Any, ...]:
+        return tuple(None if tensor is None else tensor.view_as(tensor) for tensor in tensors[:count])
+
+    @staticmethod
+    def backward(ctx: Any, *of: Any) -> Any:
+        raise RuntimeError("lockstep's gradients are closed forms, which cannot be differentiated again: expected first derivatives alone")
+
+
 def once(backward: Callable[..., Any], ctx: Any, *of: Any) -> Any:
-    """Calls the `backward` of a closed form; differentiating its result again is an error."""
-    # torch's decorator takes longer than a gradient, so it is used only where a second derivative is possible.
+    """Calls the `backward` of a closed form; differentiating its result again is an error.
+
+    What it is a function of: `of`, the saved tensors, and `ctx.inputs`, for inputs that are not saved.
+    """
     if not torch.is_grad_enabled():
         return backward(ctx, *of)
-    # It refuses only if an input requires grad, and that of a sum's gradient does not.
-    differentiable = torch.zeros((), requires_grad=True)
-    return torch.autograd.function.once_differentiable(lambda ctx, *of: backward(ctx, *of[:-1]))(ctx, *of, differentiable)
+    # Before `inplace_backward` overwrites one of them.
+    arguments = (*of, *ctx.saved_tensors, *getattr(ctx, "inputs", ()))
+    with torch.no_grad():
+        gradients = backward(ctx, *of)
+    gradients = gradients if isinstance(gradients, tuple) else (gradients,)
+    return _Closed.apply(len(gradients), *gradients, *arguments)
 
 
 def operator(
@@ -35,7 +56,7 @@ def operator(
     op.register_fake(fake)
     direct = forward
     if keep and backward:
-        op.register_autograd(backward, setup_context=keep)
+        op.register_autograd(partial(once, backward), setup_context=keep)
         direct = _function(forward, keep, backward).apply
 
     def call(*inputs: Any) -> Any:

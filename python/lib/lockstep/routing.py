@@ -230,6 +230,7 @@ def _balance_loss(scores: Tensor, load: Tensor, coef: float) -> tuple[Tensor, Te
 def _keep_balance(ctx, inputs, output):
     ctx.mark_non_differentiable(output[1])
     ctx.save_for_backward(output[1])
+    ctx.inputs = inputs[:1]
 
 
 _balance = operator(

@@ -141,6 +141,7 @@ class _Differentiable(torch.autograd.Function):
         if len(outputs) > 2:
             ctx.mark_non_differentiable(*outputs[2:])
         ctx.save_for_backward(*gradients)
+        ctx.inputs = active
         return outputs
 
     @staticmethod

@@ -29,7 +29,8 @@ impl Expected {
         let same = tensor.getattr(intern!(py, "dtype"))?.is(&self.dtype)
             && tensor.getattr(intern!(py, "is_cpu"))?.is_truthy()?
             && tensor.getattr(intern!(py, "shape"))?.eq(&self.shape)?
-            && tensor.call_method0(intern!(py, "is_contiguous"))?.is_truthy()?;
+            && tensor.call_method0(intern!(py, "is_contiguous"))?.is_truthy()?
+            && !tensor.call_method0(intern!(py, "is_neg"))?.is_truthy()?;
         if !same {
             return Ok(None);
         }

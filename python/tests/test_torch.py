@@ -1,5 +1,7 @@
 """The operator of torch: registered rightly, traced without a break, equal bits, nothing copied."""
 
+from contextlib import nullcontext
+
 import pytest
 
 torch = pytest.importorskip("torch")
@@ -132,6 +134,15 @@ def test_a_tensor_without_memory_is_refused():
     for columns in (dict(logp=old, logp_old=Wrapper(old)), dict(logp=Wrapper(old), logp_old=old)):
         with pytest.raises(lockstep.Error, match="a Wrapper has no memory of its own"):
             lockstep.torch.loss("dapo", advantage, metrics=False, **columns)
+
+
+def test_a_tensor_that_is_negated_lazily_is_refused():
+    _, old, advantage, _, _ = batch()
+    for logp in (old, torch._neg_view(-old)):
+        refused = pytest.raises(lockstep.Error, match="expected a plain tensor, .resolve_neg()") if logp.is_neg() else nullcontext()
+        for _ in range(2):  # The second call is a prepared one.
+            with refused:
+                lockstep.torch.loss("dapo", advantage, logp=old, logp_old=logp, metrics=False)
 
 
 def test_the_loss_is_on_the_device_of_its_columns():

@@ -187,6 +187,8 @@ class Torch:
         at, count = array.data_ptr(), array.numel()
         if count and not at:
             raise LockstepError(f"a {type(array).__name__} has no memory of its own: expected a plain tensor, such as a DTensor's .to_local()")
+        if array.is_neg():
+            raise LockstepError("a tensor is negated lazily, and its memory has the other signs: expected a plain tensor, .resolve_neg()")
         return at, count
 
     def offsets(self, step: int, rows: int) -> Any:

@@ -6,7 +6,7 @@ mod file;
 use crate::columns::{Column, Columns, Shape};
 use crate::{Batch, Counts, Error, for_each_column};
 use lockstep_core::Error as Argument;
-use lockstep_core::ragged::In;
+use lockstep_core::ragged::{In, Offsets};
 use lockstep_core::require;
 use std::ffi::c_void;
 
@@ -208,6 +208,22 @@ impl<'a> Rollouts<'a> {
         Ok(())
     }
 
+    /// Checks the offsets of turns and steps.
+    pub(crate) fn check_parts(&self, batch: &Batch<'_>) -> Result<(), Error> {
+        let of_tokens = [("cu_turns", self.cu_turns), ("cu_step_tokens", self.cu_step_tokens)];
+        for (name, offsets) in of_tokens {
+            offsets.map_or(Ok(()), |own| Offsets::new(name, own, batch.tokens(), "tokens").map(drop))?;
+        }
+        let Some(cu_steps) = self.cu_steps else { return Ok(()) };
+        let steps = match (self.cu_step_tokens, self.step_rewards, self.step_matches) {
+            (Some(own), ..) => own.len() - 1,
+            (_, Some(own), _) => own.len(),
+            (.., own) => own.map_or(0, <[_]>::len),
+        };
+        Offsets::new("cu_steps", cu_steps, steps, "steps")?;
+        Ok(())
+    }
+
     /// Length of a shape in this batch, with the reason; `None` if the column itself defines its length.
     fn expected(&self, batch: &Batch<'_>, shape: Shape) -> Option<(usize, &'static str)> {
         let rows = |offsets: Option<&[u32]>| offsets.map(|offsets| offsets.len().saturating_sub(1));
@@ -254,6 +270,7 @@ impl<'a> Rollouts<'a> {
     pub fn select(&self, groups: &[usize]) -> Result<(RolloutsBuf, Vec<usize>), Error> {
         let batch = self.batch()?;
         self.check_of(&batch, self.columns())?;
+        self.check_parts(&batch)?;
         let sequences = members(&batch, groups)?;
         let spans = |offsets: &[u32], rows: &[usize]| -> Vec<usize> {
             rows.iter().flat_map(|row| offsets[*row] as usize..offsets[row + 1] as usize).collect()
@@ -275,9 +292,9 @@ impl<'a> Rollouts<'a> {
             sequences.iter().flat_map(|s| first(cu_seqlens[*s])..first(cu_seqlens[s + 1])).collect()
         });
         let steps: Vec<usize> = self.cu_steps.map_or_else(Vec::new, |cu_steps| spans(cu_steps, &sequences));
-        let pairs: Vec<u32> = std::iter::once(0)
+        let pairs: Vec<usize> = std::iter::once(0)
             .chain(cu_groups.windows(2).scan(0, |end, pair| {
-                *end += (pair[1] - pair[0]).pow(2);
+                *end += ((pair[1] - pair[0]) as usize).pow(2);
                 Some(*end)
             }))
             .collect();
@@ -290,7 +307,7 @@ impl<'a> Rollouts<'a> {
                 Shape::Components => (0..kinds)
                     .flat_map(|k| sequences.iter().map(move |s| k * batch.sequences() + s))
                     .collect(),
-                Shape::Pairs => spans(&pairs, groups),
+                Shape::Pairs => groups.iter().flat_map(|group| pairs[*group]..pairs[group + 1]).collect(),
                 Shape::Turns => turns.clone(),
                 Shape::Steps => steps.clone(),
                 Shape::Kinds => (0..kinds).collect(),

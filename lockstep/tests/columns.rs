@@ -1,7 +1,23 @@
-//! The list of columns.
+//! The list of columns, and batches whose columns do not fit.
 
 use lockstep::columns::{Column, markdown};
-use lockstep::{Recipe, Rollouts, recipe};
+use lockstep::plan::{Calls, Capacity, DeviceRollouts};
+use lockstep::{Credit, Device, Error, Outputs, Recipe, Rollouts, recipe};
+
+fn refused<T: std::fmt::Debug>(result: Result<T, Error>, says: &str) {
+    let error = result.unwrap_err().to_string();
+    assert!(error.contains(says), "{error}\nexpected {says}");
+}
+
+const LOGP: [f32; 4] = [-0.5, -1.0, -0.2, -2.0];
+
+fn rollouts<'a>() -> Rollouts<'a> {
+    let columns =
+        Rollouts { rewards: Some(&[1.0, 0.0]), logp: Some(&LOGP), ..Rollouts::new(&[0, 2, 4], &[0, 2]) };
+    Rollouts { logp_old: Some(&LOGP), logp_rollout: Some(&LOGP), ..columns }
+}
+
+const SIZE: Capacity = Capacity { tokens: 4, sequences: 2, groups: 1 };
 
 #[test]
 fn the_document_has_the_list() {
@@ -37,4 +53,71 @@ fn every_column_is_read_by_a_recipe_or_a_choice() {
 fn a_batch_without_offsets_says_so() {
     let error = Rollouts::default().batch().unwrap_err().to_string();
     assert!(error.contains("cu_seqlens"), "{error}");
+}
+
+#[test]
+fn a_plan_checks_its_offsets() {
+    let recipe = Recipe::named("dapo").unwrap();
+    for plan in [
+        recipe.plan(SIZE, Calls::Both, Outputs::ALL).unwrap(),
+        recipe.plan_exactly(SIZE, Calls::Both, Outputs::ALL).unwrap(),
+    ] {
+        let run = |cu_seqlens, cu_groups| {
+            let own = Rollouts { cu_seqlens: Some(cu_seqlens), cu_groups: Some(cu_groups), ..rollouts() };
+            plan.run(&Device::cpu(), &own, None)
+        };
+        assert!(run(&[0, 2, 4], &[0, 2]).unwrap().is_some());
+        refused(run(&[0, 9, 4], &[0, 2]), "`cu_seqlens`[2] is 4");
+        refused(run(&[0, 2, 9], &[0, 2]), "`cu_seqlens`[2] is 9");
+        refused(run(&[1, 2, 4], &[0, 2]), "`cu_seqlens`[0] is 1");
+        refused(run(&[0, 2, 4], &[0, 3]), "`cu_groups`[1] is 3");
+    }
+}
+
+/// Launches read an advantage for each sequence: of one for each token they would take those of the first tokens.
+#[test]
+fn plans_of_sequence_rules_refuse_advantages_of_tokens_as_the_call_does() {
+    let means = "[ratio]\nlevel = \"sequence\"\nadvantage = \"sequence_mean\"\n";
+    for (recipe, call) in [
+        (Recipe::named("opsm").unwrap(), false),
+        (Recipe::named("vespo").unwrap(), false),
+        (Recipe::named("topr").unwrap(), false),
+        (Recipe::from_toml(means).unwrap(), true),
+    ] {
+        let plan = recipe.plan_exactly(SIZE, Calls::Loss, Outputs::ALL).unwrap();
+        let (device, by_token) = (Device::cpu(), Credit::per_token(vec![1.0, -1.0, 1.0, -1.0]));
+        refused(plan.run(&device, &rollouts(), Some(&by_token)), "`credit.advantage`: one per sequence");
+        // The call on the host takes the means.
+        assert_eq!(recipe.loss(&device, &rollouts(), &by_token).is_ok(), call);
+        let by_sequence = Credit::per_sequence(vec![1.0, -1.0]);
+        assert!(plan.run(&device, &rollouts(), Some(&by_sequence)).unwrap().is_some());
+    }
+}
+
+#[test]
+fn padding_hides_no_short_column() {
+    let capacity = Capacity { tokens: 8, sequences: 4, groups: 2 };
+    refused(Rollouts { rewards: Some(&[1.0]), ..rollouts() }.padded(&capacity), "`rewards` has 1 entries");
+    refused(Rollouts { rewards: Some(&[1.0; 3]), ..rollouts() }.padded(&capacity), "`rewards` has 3 entries");
+}
+
+#[test]
+fn selecting_groups_checks_turns_and_steps() {
+    let select = |changed: Rollouts<'_>| changed.select(&[0]);
+    refused(select(Rollouts { cu_turns: Some(&[0, 2]), ..rollouts() }), "`cu_turns`[1] is 2");
+    refused(select(Rollouts { cu_step_tokens: Some(&[0, 3, 2]), ..rollouts() }), "`cu_step_tokens`[2] is 2");
+    let steps = Rollouts { step_rewards: Some(&[1.0; 2]), ..rollouts() };
+    refused(select(Rollouts { cu_steps: Some(&[0, 3, 2]), ..steps }), "`cu_steps`[2] is 2");
+    refused(select(Rollouts { cu_steps: Some(&[0, 2, 9]), ..steps }), "`cu_steps`[2] is 9");
+    // A group whose pairs are 2^32.
+    let (cu_seqlens, many): (Vec<u32>, u32) = ((0..=65536).collect(), 65536);
+    assert_eq!(Rollouts::new(&cu_seqlens, &[0, many]).select(&[0]).unwrap().1.len(), 65536);
+}
+
+#[test]
+fn columns_in_memory_take_a_batch_of_their_lengths() {
+    let queue = Device::cpu().queue().unwrap();
+    let mut columns = DeviceRollouts::upload(&queue, &rollouts(), rollouts().columns()).unwrap();
+    columns.write(&queue, &rollouts()).unwrap();
+    refused(columns.write(&queue, &Rollouts { rewards: Some(&[1.0]), ..rollouts() }), "column rewards");
 }

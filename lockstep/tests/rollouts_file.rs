@@ -144,6 +144,7 @@ fn errors_name_the_tensor() {
         (broken(|r| r.cu_turns = Some(vec![0, 1, 3, 3, 5, 6])), "`cu_turns` lacks 2"),
         (broken(|r| r.turn_rewards = Some(vec![0.0])), "turn_rewards"),
         (broken(|r| r.cu_steps = Some(vec![0, 1, 3, 4, 5])), "`cu_steps`[1]"),
+        (broken(|r| r.cu_steps = Some(vec![0, 2, 3, 4, 5, 5])), "`cu_steps` has 6 entries"),
         (broken(|r| r.cu_steps = Some(vec![0, 2, 3, 4, 9])), "cu_steps"),
         (broken(|r| r.cu_step_tokens = Some(vec![0, 1, 2, 3, 5, 7])), "cu_step_tokens"),
         (broken(|r| r.step = Some(vec![1, 2])), "step"),
@@ -160,6 +161,13 @@ fn errors_name_the_tensor() {
     assert!(of("logp", Dtype::U8, &[1], &[1]).contains("`logp` has type U8: expected F32"));
     assert!(of("logp", Dtype::F64, &[1], &1e300_f64.to_le_bytes()).contains("`logp`[0] is"));
     assert!(of("logp", Dtype::F32, &[1, 1], &[0; 4]).contains("`logp` has shape [1, 1]"));
+    let turned = [
+        ("cu_seqlens", Dtype::U32, &[4][..], bytemuck::bytes_of(&[0_u32, 1, 2, 3])),
+        ("cu_groups", Dtype::U32, &[2], bytemuck::bytes_of(&[0_u32, 3])),
+        ("reward_components", Dtype::F32, &[3, 2], &[0; 24]),
+    ];
+    let said = read(&file(&turned)).unwrap_err().to_string();
+    assert!(said.contains("`reward_components` has 2 columns: expected 3"), "{said}");
 }
 
 #[test]

@@ -104,8 +104,22 @@ impl Queue {
         }))
     }
 
+    /// Errors if `memory` is of another kind of device than the queue, which then cannot access it.
+    pub fn check_memory(&self, memory: &Memory) -> Result<(), Error> {
+        let own = match &self.0 {
+            Of::Cpu(_) => matches!(memory.0, Block::Host(_)),
+            Of::Cuda(..) => matches!(memory.0, Block::Cuda(_)),
+            Of::Rocm(..) => matches!(memory.0, Block::Rocm(_)),
+        };
+        let expected = "memory of the queue's device";
+        own.then_some(()).ok_or(lockstep_core::Error::Combination { argument: "memory", expected }.into())
+    }
+
     /// Copies `memory` to the host, in the order of the queue, and waits for the copy.
+    ///
+    /// Errors: memory of another device.
     pub fn read(&self, memory: &Memory) -> Result<Vec<u8>, Error> {
+        self.check_memory(memory)?;
         let mut bytes = vec![0; memory.len()];
         // SAFETY: as long as the memory.
         unsafe { self.download(memory.as_ptr().cast_const(), &mut bytes)? };

@@ -88,11 +88,21 @@ def test_every_recipe_is_a_loss_as_it_stands_or_refused():
         except lockstep.Error as error:
             assert str(error).startswith(f"lockstep:{name}: ") and "verl does not pass" in str(error)
             continue
-        credit = lockstep.Credit(advantage=advantages, per_token=True)
+        per_token = name != "opsm"
+        credit = lockstep.Credit(advantage=advantages if per_token else advantages[:, 0], per_token=per_token)
         assert loss.item() == lockstep.torch.loss(name, credit, **arguments).loss.item(), name
         ran.add(name)
-    assert {"dapo", "dr_grpo", "gmpo", "trl", "minpro"} <= ran
+    assert {"dapo", "dr_grpo", "gmpo", "opsm", "trl", "minpro"} <= ran
     assert not ran & {"areal", "verl_tis_token", "nemo_kl", "ppo_critic", "top_entropy", "vespo"}
+
+
+def test_the_off_policy_mask_takes_one_advantage_per_sequence():
+    old, new, mask, advantages = batch(3)
+    advantages[2] *= torch.linspace(1, 2, advantages.shape[1])
+    with pytest.raises(lockstep.Error, match=r"`advantages`\[2\] has several values"):
+        lockstep.verl.policy_loss("opsm", old, new, advantages, mask, "token-sum", config())
+    with pytest.raises(lockstep.Error, match="`credit.advantage`: one per sequence"):
+        lockstep.torch.loss("opsm", lockstep.Credit(advantages, per_token=True), logp=new, logp_old=old, loss_mask=mask)
 
 
 def test_clip_cov_draws_and_is_verls_where_all_that_may_be_drawn_is():

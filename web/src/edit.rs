@@ -68,8 +68,10 @@ impl Edited {
             ends.into_iter().find(takes).unwrap_or(value)
         };
         let number = |(path, value, whole): (String, f64, bool)| {
-            let (near, far) =
-                (end(&path, value, [0.0, value / 10.0]), if value == 0.0 { 1.0 } else { 3.0 * value });
+            let (near, far) = (
+                end(&path, value, [0.0, if whole { (value / 10.0).floor() } else { value / 10.0 }]),
+                if value == 0.0 { 1.0 } else { 3.0 * value },
+            );
             let far = end(&path, value, [far, value.signum()]);
             Number { range: [near.min(far), near.max(far)], path, value, whole }
         };
@@ -104,7 +106,8 @@ fn put(table: &mut Table, path: &str, number: f64) -> Result<(), Error> {
     }
     match at {
         Some(Value::Float(x)) => *x = number,
-        Some(Value::Integer(x)) => *x = number as i64,
+        Some(Value::Integer(x)) if number.fract() == 0.0 && number.abs() < 9e15 => *x = number as i64,
+        Some(Value::Integer(_)) => return Err(format!("{path} is {number}: expected a whole number").into()),
         _ => return Err(format!("the recipe has no number {path}").into()),
     }
     Ok(())

@@ -92,9 +92,10 @@ impl DeviceRollouts {
 
     /// Writes another batch to the same addresses and waits for the copy.
     ///
-    /// Errors: a batch with different columns or lengths.
+    /// Errors: a batch with different columns or lengths; a queue of another device.
     #[allow(unsafe_code)]
     pub fn write(&mut self, queue: &Queue, rollouts: &Rollouts<'_>) -> Result<(), Error> {
+        queue.check_memory(&self.memory)?;
         let mut image = Image::default();
         let offsets = image.add_columns(rollouts, self.columns);
         let same = |column: &Column| offsets.length(*column) == self.offsets.length(*column);
@@ -113,9 +114,10 @@ impl Rollouts<'_> {
     /// Copies the batch and pads its columns to the lengths of `capacity`: offsets with their last value,
     /// other columns with 0. `counts` is not changed.
     ///
-    /// Errors: a batch that exceeds the capacity.
+    /// Errors: those of [`Rollouts::check`]; a batch that exceeds the capacity.
     pub fn padded(&self, capacity: &Capacity) -> Result<RolloutsBuf, Error> {
         let batch = self.batch()?;
+        self.check_of(&batch, self.columns())?;
         let own = [
             ("tokens", batch.tokens(), capacity.tokens),
             ("sequences", batch.sequences(), capacity.sequences),

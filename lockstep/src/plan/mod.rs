@@ -19,7 +19,7 @@ pub use image::DeviceRollouts;
 pub use lockstep_ops::{Memory, Plain, Queue};
 
 use crate::columns::{Element, Shape};
-use crate::recipe::Call;
+use crate::recipe::{Call, GateChoice, RatioAdvantage};
 use crate::rollouts::Views;
 use crate::{Error, Outputs, Recipe};
 use exec::{ALIGN, Exec};
@@ -331,6 +331,12 @@ impl Plan {
             let Some(credit) = credit else {
                 return Err(Error::Plan("a loss-only plan needs the credit's views".into()));
             };
+            if credit.per_token && self.of_sequences() {
+                let expected = "one per sequence, because a rule of the recipe weighs whole sequences";
+                return Err(
+                    lockstep_core::Error::Combination { argument: "credit.advantage", expected }.into()
+                );
+            }
             let own = if credit.per_token { self.capacity.tokens } else { self.capacity.sequences };
             let tokens = self.capacity.tokens;
             let lengths = [
@@ -347,6 +353,15 @@ impl Plan {
             }
         }
         Ok(())
+    }
+
+    /// Whether launches read an advantage for each sequence. A stage on the host checks its credit by itself.
+    fn of_sequences(&self) -> bool {
+        let recipe = &self.recipe;
+        let weighs = matches!(recipe.gate, GateChoice::Vespo { .. } | GateChoice::Topr {});
+        let means = recipe.ratio.advantage == RatioAdvantage::SequenceMean;
+        let host = self.host.iter().any(|stage| stage.call == Call::Loss);
+        !host && (weighs || means || recipe.mask.opsm_delta.is_some())
     }
 
     /// Waits for the queue and checks whether a stage found a bad value: a log-probability above 0, a NaN, or

@@ -10,7 +10,7 @@ use crate::{
     Recipe, Rollouts,
 };
 use bytemuck::AnyBitPattern;
-use lockstep_core::ragged::Out;
+use lockstep_core::ragged::{Offsets, Out};
 
 impl Recipe {
     /// Runs the calls on a GPU through a plan of exactly this batch. Returns `None` on a CPU, if a rule has
@@ -115,6 +115,15 @@ impl Plan {
         if self.calls.has(Call::Advantages) {
             self.recipe.check_ends(rollouts)?;
         }
+        let Capacity { tokens, sequences, .. } = self.capacity;
+        let of_tokens = ("cu_seqlens", rollouts.cu_seqlens, tokens, "tokens");
+        for (name, column, most, of) in [of_tokens, ("cu_groups", rollouts.cu_groups, sequences, "sequences")]
+        {
+            let Some(column) = column else { continue };
+            // A smaller batch, padded, ends before the capacity.
+            let end = column.last().filter(|_| !self.exact).map_or(most, |last| most.min(*last as usize));
+            Offsets::new(name, column, end, of)?;
+        }
         let queue = device.queue()?;
         let mut image = Image::default();
         let columns = image.add_columns(rollouts, self.recipe.reads());
@@ -122,10 +131,10 @@ impl Plan {
         let memory = queue.upload(image.bytes())?;
         let columns = columns.moved(memory.as_ptr());
         let credit = credit.map(|credit| credit.moved(memory.as_ptr()));
-        let workspace = queue.alloc(self.workspace_bytes())?;
+        let workspace = queue.upload(&vec![0; self.workspace_bytes()])?;
         let mut results = Results { plan: self, bytes: vec![0; self.ends[0]] };
-        // SAFETY: the block was uploaded and checked (`Rollouts::batch` checks the offsets), and the
-        // workspace is ours; both live until the download has waited for the queue.
+        // SAFETY: the offsets are checked above, lengths by `enqueue`, and block and workspace are ours; both
+        // live until the download has waited for the queue.
         #[allow(unsafe_code)]
         unsafe {
             let into = Out::from_raw(workspace.as_ptr(), workspace.len());

@@ -8,7 +8,6 @@ use super::{Rollouts, RolloutsBuf};
 use crate::columns::{Column, ColumnElement, Shape};
 use crate::{Batch, Error, for_each_column};
 use half::{bf16, f16};
-use lockstep_core::ragged::Offsets;
 use safetensors::tensor::TensorView;
 use safetensors::{Dtype, SafeTensors};
 use std::collections::HashMap;
@@ -209,6 +208,16 @@ impl RolloutsBuf {
                 return refuse(format!("tensor `{name}` is missing; the file has: {}", names.join(", ")));
             }
         }
+        let components = file.tensor("reward_components").ok();
+        if let (Some([_, got]), Some(offsets)) =
+            (components.as_ref().map(TensorView::shape), &rollouts.cu_seqlens)
+            && got + 1 != offsets.len()
+        {
+            let rows = offsets.len().saturating_sub(1);
+            return refuse(format!(
+                "tensor `reward_components` has {got} columns: expected {rows}, one for each sequence"
+            ));
+        }
         rollouts.check_file()?;
         Ok((rollouts, unknown))
     }
@@ -245,33 +254,24 @@ impl RolloutsBuf {
                 batch.tokens()
             ));
         }
-        if let Some(turns) = &self.cu_turns {
-            Offsets::new("cu_turns", turns, batch.tokens(), "tokens")?;
-            if let Some(s) = cu_seqlens.iter().position(|start| turns.binary_search(start).is_err()) {
-                let start = cu_seqlens[s];
+        self.view().check_parts(&batch)?;
+        if let Some(turns) = &self.cu_turns
+            && let Some(s) = cu_seqlens.iter().position(|start| turns.binary_search(start).is_err())
+        {
+            let start = cu_seqlens[s];
+            return refuse(format!(
+                "tensor `cu_turns` lacks {start}: expected a turn where sequence {s} starts"
+            ));
+        }
+        if let (Some(step_tokens), Some(cu_steps)) = (&self.cu_step_tokens, &self.cu_steps) {
+            let starts = cu_steps.iter().map(|step| step_tokens[*step as usize]);
+            let mut pairs = starts.zip(cu_seqlens.iter().copied()).enumerate();
+            if let Some((s, (got, expected))) = pairs.find(|(_, (got, start))| got != start) {
                 return refuse(format!(
-                    "tensor `cu_turns` lacks {start}: expected a turn where sequence {s} starts"
+                    "tensor `cu_steps`[{s}] is a step at token {got}: expected {expected}, where sequence {s} \
+                     starts"
                 ));
             }
-        }
-        if let Some(step_tokens) = &self.cu_step_tokens {
-            let steps = Offsets::new("cu_step_tokens", step_tokens, batch.tokens(), "tokens")?.rows();
-            if let Some(cu_steps) = &self.cu_steps {
-                Offsets::new("cu_steps", cu_steps, steps, "steps")?;
-                let starts = cu_steps.iter().map(|step| step_tokens[*step as usize]);
-                if let Some((s, got)) =
-                    starts.enumerate().find(|(s, start)| cu_seqlens.get(*s) != Some(start))
-                {
-                    let expected = cu_seqlens.get(s).copied().unwrap_or_default();
-                    return refuse(format!(
-                        "tensor `cu_steps`[{s}] is a step at token {got}: expected {expected}, where \
-                         sequence {s} starts"
-                    ));
-                }
-            }
-        } else if let Some(cu_steps) = &self.cu_steps {
-            let steps = self.step_rewards.as_ref().map_or(0, Vec::len);
-            Offsets::new("cu_steps", cu_steps, steps, "steps")?;
         }
         self.view().check()
     }

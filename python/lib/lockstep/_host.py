@@ -19,12 +19,13 @@ import torch
 from torch import Tensor
 
 from . import Credit, Error, Recipe, advantages, names, recipe
+from .columns import error
 from .faults import bounded, of_values
 from .torch import Loss, loss, metrics
 
 __all__ = [
     "Host", "by_name", "by_rewards_alone", "clip_low", "corrected", "file", "items", "mean", "metrics", "needed",
-    "options", "replace", "sums",
+    "of_sequences", "options", "replace", "sums",
 ]  # fmt: skip
 
 
@@ -138,6 +139,16 @@ def options(on_error: str | None = None, positive_logp: str | None = None) -> di
 @cache
 def _ones(device: torch.device) -> Tensor:
     return torch.ones(3, dtype=torch.int64, device=device)
+
+
+def of_sequences(advantages: Tensor, mask: Tensor) -> Tensor:
+    """Returns the advantage of each sequence, `[B]`, from those of its tokens, `[B, T]`, which must be equal."""
+    endless = torch.full_like(advantages, torch.inf)
+    most, least = torch.where(mask, advantages, -endless).amax(1), torch.where(mask, advantages, endless).amin(1)
+    if bool((most > least).any()):
+        row = (most > least).nonzero()[0].item()
+        raise error("advantages", f"[{row}] has several values: expected one per sequence, by whose sign the off-policy mask decides", row)
+    return torch.where(mask.any(1), most, 0.0)
 
 
 def sums(own: Recipe, credit: Credit, *, logp: Tensor, **columns: Any) -> Loss:

@@ -42,7 +42,7 @@ import torch
 from torch import Tensor
 
 from . import Credit, Error, advantages, names
-from ._host import Host, clip_low, file, items, options
+from ._host import Host, clip_low, file, items, of_sequences, options
 from .torch import loss as _loss, metrics as _metrics
 
 TESTED = ("0.9.1",)
@@ -218,11 +218,13 @@ def policy_loss(
     mask = response_mask.bool()
     # verl's GMPO is a mean over the local sequences, whatever verl counts.
     of_batch = name != "geo_mean"
+    # The off-policy mask takes whole sequences by the sign of their advantage.
+    masks = "opsm_delta" in own.toml
     # Clip-Cov draws with torch's generator, like verl's.
     seed = torch.randint(2**62, (1,)).to(mask.device) if any(column == "seed" for column, *_ in own.needs()) else None
     out = _loss(
         own,
-        Credit(advantage=advantages, per_token=True, weights=rollout_is_weights),
+        Credit(advantage=of_sequences(advantages, mask) if masks else advantages, per_token=not masks, weights=rollout_is_weights),
         logp=log_prob,
         logp_old=old_log_prob,
         loss_mask=mask,

@@ -74,7 +74,7 @@ fn a_plan_checks_its_offsets() {
     }
 }
 
-/// Launches read an advantage for each sequence: of one for each token they would take those of the first tokens.
+/// Launches read an advantage for each sequence: of one for each token, those of the first tokens.
 #[test]
 fn plans_of_sequence_rules_refuse_advantages_of_tokens_as_the_call_does() {
     let means = "[ratio]\nlevel = \"sequence\"\nadvantage = \"sequence_mean\"\n";

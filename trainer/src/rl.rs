@@ -15,7 +15,7 @@ use lockstep::recipe::Duty;
 use lockstep::{
     Batch, Call, Column, Columns, Credit, Device, Loss, Outputs, RatioStats, Recipe, RolloutsBuf, ops,
 };
-use toml::{Table, Value};
+use toml::Table;
 
 /// A recipe and the device it runs on.
 pub struct Algorithm {
@@ -32,7 +32,8 @@ const LARGEST_WEIGHT: f32 = 8.0;
 pub fn recipe(name_or_file: &str) -> Result<Recipe> {
     let path = Path::new(name_or_file);
     let is_file = path.extension().is_some() || path.components().count() > 1 || path.is_file();
-    if !is_file {
+    // A file beside a recipe of the same name is `./NAME`.
+    if !is_file || lockstep::recipe::names().contains(&name_or_file) {
         return Ok(Recipe::named(name_or_file)?);
     }
     let text = std::fs::read_to_string(path).with_context(|| format!("cannot read recipe {name_or_file}"))?;
@@ -43,34 +44,17 @@ pub fn recipe(name_or_file: &str) -> Result<Recipe> {
 /// its loss open (`gae`, `vapo`, `vtrace`), that is the value loss of `ppo_critic`.
 pub fn to_train(mut recipe: Recipe, choices: Option<&str>) -> Result<Recipe> {
     if let Some(choices) = choices {
-        recipe = with_choices(&recipe, choices)?;
+        let extends = choices.parse::<Table>().is_ok_and(|choices| choices.contains_key("extends"));
+        ensure!(
+            !extends,
+            "--choices has the key extends: expected choices only; --recipe says which recipe they change"
+        );
+        recipe = recipe.with_toml(choices).with_context(|| format!("--choices '{choices}'"))?;
     }
     if recipe.duties().contains(&Duty::TrainCritic) && recipe.value.is_none() {
         recipe.value = Recipe::named("ppo_critic")?.value;
     }
     Ok(recipe)
-}
-
-fn with_choices(recipe: &Recipe, choices: &str) -> Result<Recipe> {
-    let mut table: Table = recipe.to_toml()?.parse().context("the recipe")?;
-    let choices: Table = choices.parse().with_context(|| format!("--choices '{choices}'"))?;
-    ensure!(
-        !choices.contains_key("extends"),
-        "--choices has the key extends: expected choices only; --recipe says which recipe they change"
-    );
-    replace(&mut table, choices);
-    Recipe::from_toml(&table.to_string()).context("--choices")
-}
-
-/// Replaces values key by key. A table of another `kind`, and one under which nothing is, is replaced whole.
-fn replace(table: &mut Table, by: Table) {
-    for (key, value) in by {
-        match (table.get_mut(&key), value) {
-            (Some(Value::Table(own)), Value::Table(by)) if !by.contains_key("kind") => replace(own, by),
-            (_, Value::String(none)) if none == "none" => _ = table.remove(&key),
-            (_, value) => _ = table.insert(key, value),
-        }
-    }
 }
 
 impl Algorithm {

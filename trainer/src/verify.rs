@@ -41,15 +41,15 @@ pub fn verify(args: &VerifyArgs) -> Result<(String, bool)> {
         Device::all(*backend).with_context(|| format!("--backend {backend}"))?;
     }
     let default = suite::Plan::default();
+    let (seed, random) = (args.seed, args.random.unwrap_or(default.random));
+    ensure!(
+        seed.checked_add(random).is_some(),
+        "--seed is {seed}: expected at most 2^64 - 1 - {random}, as cases count up from it"
+    );
     let backends = if args.backend.is_empty() { default.backends } else { args.backend.clone() };
     let recipes = digest::recipes(&backends);
-    let report = suite::verify(&suite::Plan {
-        backends,
-        random: args.random.unwrap_or(default.random),
-        seed: args.seed,
-        repeats: args.repeats,
-        streams: args.streams,
-    });
+    let report =
+        suite::verify(&suite::Plan { backends, random, seed, repeats: args.repeats, streams: args.streams });
     let schedules = schedules::schedules();
     let passed = report.passed() && recipes.passed() && schedules.passed();
     Ok((format!("{report}\n{recipes}\n{schedules}"), passed))

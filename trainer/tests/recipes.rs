@@ -261,6 +261,9 @@ fn choices_do_what_they_do_in_a_file() {
         ("gae", "value = { cliprange_value = 0.2 }", Some(true)),
         ("gae", "advantage.over_time = \"none\"", Some(false)),
         ("dapo", "gate.clip_ratio_high = 0.3", Some(false)),
+        ("dapo", "gate = { kind = \"ppo_clip\", clip_ratio_high = 0.5 }", Some(false)),
+        ("dapo", "ratio.guard = \"none\"", Some(false)),
+        ("dr_grpo", "advantage.kind = \"rloo\"", Some(false)),
         // A critic without returns.
         ("dapo", "value = { cliprange_value = 0.5 }", None),
         ("dapo", "duties = [\"train_critic\"]", None),

@@ -133,3 +133,30 @@ fn ctrl_c_ends_after_the_step_in_flight() {
     let expected: Vec<u64> = (1..=4).chain(1..).take(steps.len()).collect();
     assert_eq!(steps, expected);
 }
+
+#[test]
+fn what_lies_in_a_folder_is_neither_taken_nor_lost() {
+    let folder = tempfile::tempdir().unwrap();
+    let at = folder.path();
+    let run = |line: &str| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_lockstep"));
+        let output = command.args(line.split_whitespace()).current_dir(at).output().unwrap();
+        (output.status.code(), String::from_utf8_lossy(&output.stderr).into_owned())
+    };
+    fs::write(at.join("sapo"), "a file with the name of a recipe").unwrap();
+    assert_eq!(run("explain sapo").0, Some(0));
+    let small = "train --task addition:1 --steps 2 --prompts 2 --group 4 --minibatches 1 --warm-steps 1 \
+                 --warm-updates 1 --measure 4 --layers 1 --width 8 --flip-rewards 0.5";
+    assert_eq!(run(&format!("{small} --dump-rollouts dump --out a")).0, Some(0));
+    let metrics = at.join("a/metrics.jsonl");
+    let damaged = fs::read_to_string(&metrics).unwrap().replacen("\"phase\"", "\"phase", 1);
+    fs::write(&metrics, damaged).unwrap();
+    for (line, says) in [
+        (format!("{small} --dump-rollouts dump --out b"), "rollouts-000001.safetensors exists"),
+        (format!("{small} --rate 1e30 --out c"), "the run diverged"),
+        ("train --resume a".to_owned(), "metrics.jsonl, line 1"),
+    ] {
+        let (code, said) = run(&line);
+        assert!(code == Some(2) && said.contains(says), "{line}: {said}");
+    }
+}

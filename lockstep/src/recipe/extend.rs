@@ -32,6 +32,15 @@ pub(super) fn build(mut table: Table) -> Result<Recipe, toml::de::Error> {
     if absent.is_empty() {
         return table.try_into();
     }
+    // A key that there is not is an error, whatever its value.
+    for path in &absent {
+        let mut with = table.clone();
+        put_none(&mut with, path);
+        match with.try_into::<Recipe>() {
+            Err(error) if error.message().contains("unknown field") => return Err(error),
+            _ => {}
+        }
+    }
     let without: Option<Recipe> = table.clone().try_into().ok();
     let written = without.and_then(|recipe| Table::try_from(recipe).ok());
     // A key that is still written is not optional, so its own type decides about the value.
@@ -80,14 +89,19 @@ fn put_none(table: &mut Table, path: &[String]) {
     }
 }
 
-/// Reads a user's TOML, overlaid on the recipe that it `extends`, or on `grpo`.
-pub(super) fn read(text: &str) -> Result<Recipe, Error> {
+/// Reads a user's TOML, overlaid on `own`, or else on the recipe that it `extends`, or on `grpo`.
+pub(super) fn read(text: &str, own: Option<Table>) -> Result<Recipe, Error> {
     let wrong = |e: toml::de::Error| Error::Recipe(e.to_string().trim_end().into());
     let mut changes: Table = toml::from_str(text).map_err(wrong)?;
-    let mut table = match changes.remove("extends") {
-        None => named::choices("grpo")?,
-        Some(Value::String(name)) => named::choices(&name)?,
-        Some(other) => {
+    let mut table = match (own, changes.remove("extends")) {
+        (Some(own), None) => own,
+        (Some(_), Some(_)) => {
+            let expected = "extends is a key of a whole recipe: expected choices only";
+            return Err(Error::Recipe(expected.into()));
+        }
+        (None, None) => named::choices("grpo")?,
+        (None, Some(Value::String(name))) => named::choices(&name)?,
+        (None, Some(other)) => {
             return Err(Error::Recipe(format!("extends is {other}: expected the name of a recipe")));
         }
     };

@@ -23,7 +23,24 @@ impl Recipe {
     /// # Ok::<(), lockstep::Error>(())
     /// ```
     pub fn from_toml(text: &str) -> Result<Recipe, Error> {
-        let recipe = extend::read(text)?;
+        let recipe = extend::read(text, None)?;
+        recipe.check()?;
+        Ok(recipe)
+    }
+
+    /// Changes choices of this recipe, as a file changes those of the recipe that it `extends`.
+    ///
+    /// Errors: those of [`Recipe::from_toml`]; the key `extends`.
+    ///
+    /// ```
+    /// use lockstep::Recipe;
+    /// let wider = Recipe::named("dapo")?.with_toml("gate.clip_ratio_high = 0.3")?;
+    /// assert_eq!(wider, Recipe::from_toml("extends = \"dapo\"\ngate.clip_ratio_high = 0.3")?);
+    /// # Ok::<(), lockstep::Error>(())
+    /// ```
+    pub fn with_toml(&self, choices: &str) -> Result<Recipe, Error> {
+        let own = toml::from_str(&self.to_toml()?).map_err(|e| Error::Recipe(e.to_string()))?;
+        let recipe = extend::read(choices, Some(own))?;
         recipe.check()?;
         Ok(recipe)
     }

@@ -268,8 +268,8 @@ impl RolloutsBuf {
             let mut pairs = starts.zip(cu_seqlens.iter().copied()).enumerate();
             if let Some((s, (got, expected))) = pairs.find(|(_, (got, start))| got != start) {
                 return refuse(format!(
-                    "tensor `cu_steps`[{s}] is a step at token {got}: expected {expected}, where sequence {s} \
-                     starts"
+                    "tensor `cu_steps`[{s}] is a step at token {got}: expected {expected}, where sequence \
+                     {s} starts"
                 ));
             }
         }

@@ -21,6 +21,7 @@ use crate::task::Task;
 /// An arm of `lockstep study` gives them as a table, under the names of the command line.
 #[derive(Clone, Debug, Default, clap::Args, Deserialize)]
 #[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
+#[command(allow_negative_numbers = true)]
 pub struct TrainArgs {
     /// The recipe: a name (grpo, dr_grpo, dapo, sapo, ppo, verl, trl, ...) or a TOML file [default: dapo]
     #[arg(long, value_name = "NAME|FILE")]

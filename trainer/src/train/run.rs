@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 
 use super::args::{TrainArgs, check_free};
 use super::record::{Journal, REPORT, Record, read};
@@ -61,6 +61,10 @@ fn make_folder(folder: &Path) -> Result<()> {
 fn make_dump(args: &TrainArgs) -> Result<()> {
     let Some(folder) = &args.dump_rollouts else { return Ok(()) };
     make_folder(folder)?;
+    for first in ["rollouts-000001.safetensors", "routing-000001.safetensors"].map(|name| folder.join(name)) {
+        let taken = args.resume.is_none() && first.symlink_metadata().is_ok();
+        ensure!(!taken, "{} exists: expected a folder of its own for --dump-rollouts", first.display());
+    }
     tempfile::tempfile_in(folder).with_context(|| format!("cannot write into {}", folder.display()))?;
     Ok(())
 }
@@ -91,6 +95,8 @@ impl Run {
     fn go(&self, mut state: State) -> Result<bool> {
         let config = self.trainer.config();
         let mut journal = Journal::open(&self.folder, state.progress.lines())?;
+        // A line that cannot be read is an error now, not in the report after hours.
+        read(&self.folder)?;
         let screen = Screen::new(config, state.progress.rl_steps);
         self.greet(&screen, &state);
         let mut reported: Option<Instant> = None;

@@ -145,7 +145,9 @@ impl Trainer {
             record.loss = -mean(logp.into_iter());
             let of_loss: Vec<f32> = learnt.iter().map(|learnt| if *learnt { each } else { 0.0 }).collect();
             let grads = pass.gradients(&of_loss)?;
-            state.adam.update(&self.config.adam, self.config.warm_rate(update), &mut state.weights, &grads);
+            let rate = self.config.warm_rate(update);
+            state.adam.update(&self.config.adam, rate, &mut state.weights, &grads);
+            check_weights(&state.weights, rate)?;
             tick(i + 1);
         }
         record.training_pass = self.training_pass(&state.weights, record.step)?;
@@ -234,6 +236,7 @@ impl Trainer {
             let Gradients { sum, variance } = pass.gradients_with(&loss.coef, &further)?;
             variances.extend(variance);
             grad_norm += state.adam.update(&self.config.adam, rate, &mut state.weights, &sum);
+            check_weights(&state.weights, rate)?;
             write_back(&mut rollouts, &batch, &places);
             replayed += pass.replayed;
             balance += balanced.map_or(0.0, |balance| balance.loss) / parts as f64;
@@ -350,4 +353,14 @@ impl Trainer {
 pub(super) fn mean(values: impl ExactSizeIterator<Item = f64>) -> f64 {
     let n = values.len().max(1) as f64;
     values.sum::<f64>() / n
+}
+
+/// Errors if a weight is not finite: the checkpoint of the step before stays.
+fn check_weights(weights: &Weights, rate: f32) -> Result<()> {
+    match weights.iter().find(|weight| weight.values.iter().any(|x| !x.is_finite())) {
+        Some(weight) => {
+            bail!("the run diverged: {} is not finite after an update at rate {rate}", weight.name)
+        }
+        None => Ok(()),
+    }
 }

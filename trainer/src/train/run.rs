@@ -62,7 +62,7 @@ fn make_dump(args: &TrainArgs) -> Result<()> {
     let Some(folder) = &args.dump_rollouts else { return Ok(()) };
     make_folder(folder)?;
     for first in ["rollouts-000001.safetensors", "routing-000001.safetensors"].map(|name| folder.join(name)) {
-        let taken = args.resume.is_none() && first.symlink_metadata().is_ok();
+        let taken = args.resume.is_none() && first.symlink_metadata().is_ok_and(|file| file.is_file());
         ensure!(!taken, "{} exists: expected a folder of its own for --dump-rollouts", first.display());
     }
     tempfile::tempfile_in(folder).with_context(|| format!("cannot write into {}", folder.display()))?;

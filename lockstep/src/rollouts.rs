@@ -137,9 +137,9 @@ macro_rules! rollouts {
         }
 
         impl RolloutsBuf {
-            /// Extends every column to the `length` of its shape: offsets with their last value, others
-            /// with 0.
-            pub(crate) fn grow(&mut self, length: impl Fn(Shape) -> Option<usize>) {
+            /// Shortens or extends every column to the `length` of its shape: offsets with their last value,
+            /// others with 0.
+            pub(crate) fn resize(&mut self, length: impl Fn(Shape) -> Option<usize>) {
                 $(if let (Some(values), Some(length)) = (&mut self.$name, length(Shape::$shape)) {
                     let last = values.last().copied().filter(|_| Shape::$shape.is_offsets());
                     values.resize(length, last.unwrap_or_default());

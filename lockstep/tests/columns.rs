@@ -1,8 +1,9 @@
 //! The list of columns, and batches whose columns do not fit.
 
 use lockstep::columns::{Column, markdown};
-use lockstep::plan::{Calls, Capacity, DeviceRollouts};
-use lockstep::{Credit, Device, Error, Outputs, Recipe, Rollouts, recipe};
+use lockstep::plan::{Calls, Capacity, CreditViews, DeviceRollouts, Plan};
+use lockstep::{Credit, Device, Error, Outputs, Recipe, Rollouts, RolloutsBuf, recipe, synthetic};
+use lockstep_core::ragged::{In, Out};
 
 fn refused<T: std::fmt::Debug>(result: Result<T, Error>, says: &str) {
     let error = result.unwrap_err().to_string();
@@ -91,6 +92,104 @@ fn plans_of_sequence_rules_refuse_advantages_of_tokens_as_the_call_does() {
         assert_eq!(recipe.loss(&device, &rollouts(), &by_token).is_ok(), call);
         let by_sequence = Credit::per_sequence(vec![1.0, -1.0]);
         assert!(plan.run(&device, &rollouts(), Some(&by_sequence)).unwrap().is_some());
+    }
+}
+
+/// The columns of a batch padded to `MORE`, with what is behind the batch unreadable as a value.
+fn padded(batch: &Rollouts<'_>) -> RolloutsBuf {
+    let mut padded = batch.padded(&MORE).unwrap();
+    for (values, own) in [(&mut padded.logp, batch.logp), (&mut padded.rewards, batch.rewards)] {
+        if let (Some(values), Some(own)) = (values, own) {
+            values[own.len()..].fill(f32::NAN);
+        }
+    }
+    padded
+}
+
+const MORE: Capacity = Capacity { tokens: 1000, sequences: 20, groups: 6 };
+
+/// Runs a plan with checks on the CPU, and returns its workspace.
+fn checked(plan: &Plan, rollouts: &Rollouts<'_>, credit: Option<&Credit>) -> Result<Vec<u8>, Error> {
+    let queue = Device::cpu().queue()?;
+    let columns = DeviceRollouts::upload(&queue, rollouts, rollouts.columns())?;
+    let credit = credit.map(|credit| CreditViews {
+        advantage: In::new(&credit.advantage),
+        per_token: credit.per_token,
+        loss_mask: credit.loss_mask.as_deref().map(In::new),
+        weights: credit.weights.as_deref().map(In::new),
+        returns: (!credit.returns.is_empty()).then_some(In::new(&credit.returns)),
+    });
+    let mut workspace = vec![0_u64; plan.workspace_bytes().div_ceil(8)];
+    let into = Out::new(bytemuck::cast_slice_mut(&mut workspace));
+    // SAFETY: a CPU's queue, so that the launches are over when the call returns.
+    #[allow(unsafe_code)]
+    unsafe {
+        plan.enqueue_checked(&queue, &columns.views(), credit.as_ref(), (into, None))?;
+    }
+    Ok(bytemuck::cast_slice(&workspace).to_vec())
+}
+
+/// Every recipe, with its calls on the host: the results of a batch in a plan with room for a larger one are
+/// those of the two calls.
+#[test]
+fn plans_take_smaller_batches() {
+    for name in recipe::names() {
+        let recipe = Recipe::named(name).unwrap();
+        let mut batch = synthetic::rollouts(&recipe, 12, 700, 5).unwrap();
+        let (credit, loss) = recipe.step(&Device::cpu(), &batch.view()).unwrap();
+        let own = batch.batch().unwrap();
+        let left = credit.loss_mask.as_ref().map_or(Ok(own), |mask| own.with_mask(mask)).unwrap();
+        let counts = left.counts(&Device::cpu()).unwrap();
+        batch.counts = Some(vec![counts.tokens, counts.nonempty, counts.sequences]);
+        let mut given = credit.clone();
+        let length = if credit.per_token { MORE.tokens } else { MORE.sequences };
+        given.advantage.resize(length, f32::NAN);
+        given.loss_mask.iter_mut().for_each(|mask| mask.resize(MORE.tokens, 1));
+        given.weights.iter_mut().for_each(|weights| weights.resize(MORE.tokens, f32::NAN));
+        if !given.returns.is_empty() {
+            given.returns.resize(MORE.tokens, f32::NAN);
+        }
+        for (calls, given) in [(Calls::Both, None), (Calls::Advantages, None), (Calls::Loss, Some(&given))] {
+            let plan = recipe.plan(MORE, calls, Outputs::ALL).unwrap();
+            let bytes = checked(&plan, &padded(&batch.view()).view(), given)
+                .unwrap_or_else(|error| panic!("{name}, {calls:?}: {error}"));
+            let of = |name: &str, size: usize| {
+                plan.slot(name)
+                    .map(|slot| &bytes[slot.offset..slot.offset + slot.len.min(size) * slot.element.bytes()])
+            };
+            if let Some(coef) = of("coef", loss.coef.len()) {
+                assert_eq!(bytemuck::cast_slice::<f32, u8>(&loss.coef), coef, "{name}, {calls:?}: coef");
+                let total = loss.loss.unwrap().to_ne_bytes();
+                assert_eq!(Some(&total[..]), of("loss", 1), "{name}, {calls:?}: loss");
+            }
+            if let Some(sums) = of("row_sums", usize::MAX) {
+                let (own, _) = loss.partials();
+                let rows = own.chunks(12).map(bytemuck::cast_slice::<f64, u8>);
+                let placed = sums.chunks(8 * MORE.sequences).map(|row| &row[..8 * 12]);
+                assert!(!own.is_empty() && rows.eq(placed), "{name}, {calls:?}: row_sums");
+            }
+            if let (Some(advantage), true) = (of("advantage", credit.advantage.len()), credit.keep.is_empty())
+            {
+                assert_eq!(
+                    bytemuck::cast_slice::<f32, u8>(&credit.advantage),
+                    advantage,
+                    "{name}, {calls:?}"
+                );
+            }
+        }
+    }
+}
+
+/// The bad value is found in the batch, not behind it.
+#[test]
+fn a_smaller_batch_with_a_bad_value_names_it() {
+    for name in ["dapo", "vespo", "gspo", "gmpo"] {
+        let recipe = Recipe::named(name).unwrap();
+        let mut batch = synthetic::rollouts(&recipe, 12, 700, 5).unwrap();
+        batch.counts = Some(vec![700, 12, 12]);
+        batch.logp.as_mut().unwrap()[41] = f32::NAN;
+        let plan = recipe.plan(MORE, Calls::Both, Outputs::ALL).unwrap();
+        refused(checked(&plan, &padded(&batch.view()).view(), None), "`logp`[41]");
     }
 }
 

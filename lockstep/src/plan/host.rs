@@ -2,7 +2,7 @@
 //! results.
 
 use super::exec::{Array, Exec};
-use super::{Capacity, CreditViews, Memory, Plan, Queue};
+use super::{Calls, Capacity, CreditViews, Memory, Plan, Queue};
 use crate::columns::{Column, Columns};
 use crate::recipe::{Call, GateChoice};
 use crate::rollouts::Views;
@@ -10,7 +10,7 @@ use crate::stage::ENDS;
 use crate::{ColumnElement, Counts, Device, Error, Metrics, RolloutsBuf};
 use lockstep_core::aggregate::totals::COUNTS;
 use lockstep_core::policy_loss::sum;
-use lockstep_core::ragged::In;
+use lockstep_core::ragged::{In, Span};
 use lockstep_ops::Plain;
 
 impl Plan {
@@ -29,7 +29,7 @@ impl Plan {
         }
     }
 
-    /// Copies the columns of a call to the host.
+    /// Copies the columns of a call to the host, without the padding.
     fn fetch(&self, queue: &Queue, call: Call, columns: &Views<'_>) -> Result<RolloutsBuf, Error> {
         self.fetch_columns(queue, self.recipe.reads_of(call), columns)
     }
@@ -41,9 +41,25 @@ impl Plan {
         columns: &Views<'_>,
     ) -> Result<RolloutsBuf, Error> {
         queue.synchronize()?;
+        let wanted = wanted.and(Columns::of(&[Column::cu_seqlens, Column::cu_groups]));
         // SAFETY: a column, which the caller of `enqueue` guarantees.
         #[allow(unsafe_code)]
-        columns.fetched(wanted, |from, to| unsafe { queue.download(from, to) })
+        let mut rollouts = columns.fetched(wanted, |from, to| unsafe { queue.download(from, to) })?;
+        if let (Some(cu_seqlens), Some(cu_groups), false) =
+            (&rollouts.cu_seqlens, &rollouts.cu_groups, self.exact)
+        {
+            let last = |offsets: &[u32]| offsets.last().map_or(0, |last| *last as usize);
+            let (tokens, sequences) = (last(cu_seqlens), last(cu_groups));
+            let groups = cu_groups.iter().position(|end| *end as usize == sequences).unwrap_or(0);
+            let most = self.capacity;
+            let size = Capacity {
+                tokens: tokens.min(most.tokens),
+                sequences: sequences.min(most.sequences),
+                groups,
+            };
+            rollouts.resize(|shape| size.length(shape));
+        }
+        Ok(rollouts)
     }
 
     /// Errors as the op would for how sequences end; launches read `truncated` and `bootstrap` alone.
@@ -87,11 +103,12 @@ impl Plan {
         if self.calls.has(Call::Advantages) {
             let rollouts = self.fetch(queue, Call::Advantages, columns)?;
             earned = self.recipe.advantages(&cpu, &rollouts.view())?;
-        } else if let Some(credit) = credit {
-            earned = fetch_credit(queue, credit)?;
         }
         if self.calls.has(Call::Loss) {
             let rollouts = self.fetch(queue, Call::Loss, columns)?;
+            if let Some(credit) = credit.filter(|_| self.calls == Calls::Loss) {
+                earned = fetch_credit(queue, credit, &rollouts)?;
+            }
             self.recipe.loss(&cpu, &rollouts.view(), &earned)?;
         }
         Ok(())
@@ -156,7 +173,8 @@ impl Plan {
             .map(|_| (exec.result::<f32>("value_gradient", tokens), exec.result::<f64>("value_loss", 1)));
         let Some(queue) = exec.queue() else { return Ok(()) };
         let rollouts = self.fetch(queue, Call::Loss, columns)?;
-        let out = recipe.loss(&Device::cpu(), &rollouts.view(), &fetch_credit(queue, credit)?)?;
+        let credit = fetch_credit(queue, credit, &rollouts)?;
+        let out = recipe.loss(&Device::cpu(), &rollouts.view(), &credit)?;
         write(queue, coef, &out.coef)?;
         write_to(queue, token_loss, &out.token_loss)?;
         write(queue, row_loss, &out.row_loss)?;
@@ -168,8 +186,9 @@ impl Plan {
         if let Some((metrics, (sums, maxima))) = metrics {
             let (row_sums, row_maxima) = out.partials();
             write(queue, metrics, &said)?;
-            write(queue, sums, row_sums)?;
-            write(queue, maxima, row_maxima)?;
+            let rows = [out.row_loss.len(), self.capacity.sequences];
+            write(queue, sums, &spread(row_sums, rows))?;
+            write(queue, maxima, &spread(row_maxima, rows))?;
         }
         write_to(queue, entropy, &out.entropy.as_ref().map_or(Vec::new(), |term| term.coef.clone()))?;
         if let (Some((gradient, loss)), Some(own)) = (value, &out.value) {
@@ -180,16 +199,34 @@ impl Plan {
     }
 }
 
-/// Copies a credit to the host.
-fn fetch_credit(queue: &Queue, credit: &CreditViews<'_>) -> Result<crate::Credit, Error> {
+/// Copies the credit of a batch to the host, without the padding.
+fn fetch_credit(
+    queue: &Queue,
+    credit: &CreditViews<'_>,
+    rollouts: &RolloutsBuf,
+) -> Result<crate::Credit, Error> {
+    let batch = rollouts.batch()?;
+    let (tokens, sequences) = (batch.tokens(), batch.sequences());
+    let own = if credit.per_token { tokens } else { sequences };
+    let by_token = |values: In<'_, f32>| read(queue, head(values, tokens));
     Ok(crate::Credit {
-        advantage: read(queue, credit.advantage)?,
+        advantage: read(queue, head(credit.advantage, own))?,
         per_token: credit.per_token,
-        loss_mask: credit.loss_mask.map(|mask| read(queue, mask)).transpose()?,
-        weights: credit.weights.map(|weights| read(queue, weights)).transpose()?,
-        returns: credit.returns.map(|returns| read(queue, returns)).transpose()?.unwrap_or_default(),
+        loss_mask: credit.loss_mask.map(|mask| read(queue, head(mask, tokens))).transpose()?,
+        weights: credit.weights.map(by_token).transpose()?,
+        returns: credit.returns.map(by_token).transpose()?.unwrap_or_default(),
         ..crate::Credit::default()
     })
+}
+
+fn head<T: Copy>(array: In<'_, T>, len: usize) -> In<'_, T> {
+    array.part(Span::new(0, len.min(array.len())))
+}
+
+/// Rows of `own` values as rows of `length`, with zeros behind them.
+fn spread<T: Copy + Default>(values: &[T], [own, length]: [usize; 2]) -> Vec<T> {
+    let padding = |row: &[T]| std::iter::repeat_n(T::default(), length - row.len());
+    values.chunks(own.max(1)).flat_map(|row| row.iter().copied().chain(padding(row))).collect()
 }
 
 /// Copies an array to the host.

@@ -127,7 +127,7 @@ impl Rollouts<'_> {
             return Err(Error::Plan(format!("the batch has {got} {name}: the capacity is {most}")));
         }
         let mut padded = self.to_buf();
-        padded.grow(|shape| capacity.length(shape).filter(|_| !matches!(shape, Shape::One | Shape::Three)));
+        padded.resize(|shape| capacity.length(shape).filter(|_| !matches!(shape, Shape::One | Shape::Three)));
         Ok(padded)
     }
 }

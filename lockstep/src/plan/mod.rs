@@ -19,7 +19,7 @@ pub use image::DeviceRollouts;
 pub use lockstep_ops::{Memory, Plain, Queue};
 
 use crate::columns::{Element, Shape};
-use crate::recipe::{Call, GateChoice, RatioAdvantage};
+use crate::recipe::{Call, RatioAdvantage};
 use crate::rollouts::Views;
 use crate::{Error, Outputs, Recipe};
 use exec::{ALIGN, Exec};
@@ -355,13 +355,25 @@ impl Plan {
         Ok(())
     }
 
+    /// Errors unless `cu_seqlens` and `cu_groups` are valid. A smaller batch, padded, ends before the
+    /// capacity.
+    fn check_offsets(&self, columns: [Option<&[u32]>; 2]) -> Result<(), Error> {
+        let Capacity { tokens, sequences, .. } = self.capacity;
+        let of = [("cu_seqlens", tokens, "tokens"), ("cu_groups", sequences, "sequences")];
+        for ((name, most, of), column) in of.into_iter().zip(columns) {
+            let Some(column) = column else { continue };
+            let end = column.last().filter(|_| !self.exact).map_or(most, |last| most.min(*last as usize));
+            Offsets::new(name, column, end, of)?;
+        }
+        Ok(())
+    }
+
     /// Whether launches read an advantage for each sequence. A stage on the host checks its credit by itself.
     fn of_sequences(&self) -> bool {
         let recipe = &self.recipe;
-        let weighs = matches!(recipe.gate, GateChoice::Vespo { .. } | GateChoice::Topr {});
         let means = recipe.ratio.advantage == RatioAdvantage::SequenceMean;
         let host = self.host.iter().any(|stage| stage.call == Call::Loss);
-        !host && (weighs || means || recipe.mask.opsm_delta.is_some())
+        !host && (recipe.gate.weighs_sequences() || means || recipe.mask.opsm_delta.is_some())
     }
 
     /// Waits for the queue and checks whether a stage found a bad value: a log-probability above 0, a NaN, or
@@ -401,11 +413,10 @@ impl Plan {
         credit: Option<&CreditViews<'_>>,
         (workspace, coef): (Out<'_, u8>, Option<Out<'_, f32>>),
     ) -> Result<(), Error> {
-        let Capacity { tokens, sequences, .. } = self.capacity;
-        let of_tokens = ("cu_seqlens", columns.cu_seqlens, tokens, "tokens");
-        for (name, column, end, of) in [of_tokens, ("cu_groups", columns.cu_groups, sequences, "sequences")] {
-            Offsets::new(name, &column.map_or(Ok(Vec::new()), |column| host::read(queue, column))?, end, of)?;
-        }
+        let offsets = [columns.cu_seqlens, columns.cu_groups]
+            .map(|column| column.map(|column| host::read(queue, column)).transpose());
+        let [cu_seqlens, cu_groups] = offsets;
+        self.check_offsets([cu_seqlens?.as_deref(), cu_groups?.as_deref()])?;
         self.check_ends(queue, columns)?;
         let counts = columns.counts.map_or(Ok(Vec::new()), |counts| host::read(queue, counts))?;
         if let Some(index) = counts.iter().position(|count| *count > MOST) {

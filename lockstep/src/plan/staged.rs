@@ -10,7 +10,7 @@ use crate::{
     Recipe, Rollouts,
 };
 use bytemuck::AnyBitPattern;
-use lockstep_core::ragged::{Offsets, Out};
+use lockstep_core::ragged::Out;
 
 impl Recipe {
     /// Runs the calls on a GPU through a plan of exactly this batch. Returns `None` on a CPU, if a rule has
@@ -115,15 +115,7 @@ impl Plan {
         if self.calls.has(Call::Advantages) {
             self.recipe.check_ends(rollouts)?;
         }
-        let Capacity { tokens, sequences, .. } = self.capacity;
-        let of_tokens = ("cu_seqlens", rollouts.cu_seqlens, tokens, "tokens");
-        for (name, column, most, of) in [of_tokens, ("cu_groups", rollouts.cu_groups, sequences, "sequences")]
-        {
-            let Some(column) = column else { continue };
-            // A smaller batch, padded, ends before the capacity.
-            let end = column.last().filter(|_| !self.exact).map_or(most, |last| most.min(*last as usize));
-            Offsets::new(name, column, end, of)?;
-        }
+        self.check_offsets([rollouts.cu_seqlens, rollouts.cu_groups])?;
         let queue = device.queue()?;
         let mut image = Image::default();
         let columns = image.add_columns(rollouts, self.recipe.reads());

@@ -141,11 +141,11 @@ rules![
     rule("gate.kind dro", "[kl]", OWN_KL,
         |r| matches!(r.gate, GateChoice::Dro { .. }) && r.kl_term().is_some()),
     rule("gate.kind vespo or topr", "advantage.over_time", PER_TOKEN,
-        |r| by_sequence(r) && r.advantage.over_time.is_some()),
+        |r| r.gate.weighs_sequences() && r.advantage.over_time.is_some()),
     rule("gate.kind vespo or topr", "advantage.estimator reinforce_plus_plus or tempo", PER_TOKEN,
-        |r| by_sequence(r) && token_estimator(r)),
+        |r| r.gate.weighs_sequences() && token_estimator(r)),
     rule("gate.kind vespo or topr", "reward.entropy", PER_TOKEN,
-        |r| by_sequence(r) && r.reward.entropy.is_some()),
+        |r| r.gate.weighs_sequences() && r.reward.entropy.is_some()),
     rule("mask.opsm_delta", "advantage.over_time", PER_TOKEN,
         |r| r.mask.opsm_delta.is_some() && r.advantage.over_time.is_some()),
     rule("mask.opsm_delta", "advantage.estimator reinforce_plus_plus or tempo", PER_TOKEN,
@@ -222,11 +222,6 @@ fn in_reward(r: &Recipe) -> bool {
 
 fn given(r: &Recipe) -> bool {
     matches!(r.ratio.level, RatioLevel::Given | RatioLevel::MinPrefix)
-}
-
-/// Whether the gate weights a sequence as a whole.
-fn by_sequence(r: &Recipe) -> bool {
-    matches!(r.gate, GateChoice::Vespo { .. } | GateChoice::Topr {})
 }
 
 /// Whether the estimator has an advantage per token.

@@ -260,6 +260,13 @@ fn default_tau_neg() -> f32 {
     1.05
 }
 
+impl GateChoice {
+    /// Whether the gate weighs a sequence as a whole.
+    pub(crate) fn weighs_sequences(&self) -> bool {
+        matches!(self, GateChoice::Vespo { .. } | GateChoice::Topr {})
+    }
+}
+
 impl Default for GateChoice {
     fn default() -> Self {
         GateChoice::PpoClip { clip_ratio_low: 0.2, clip_ratio_high: 0.2, clip_ratio_c: None }

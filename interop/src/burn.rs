@@ -22,7 +22,6 @@ use lockstep::{Credit, Device, Recipe, Rollouts};
 ///
 /// The loss is L + Σ coef·(logp − logp′), where logp′ is logp detached. The sum is 0, whatever the
 /// numbers, and its gradient is coef.
-/// and its gradient is coef.
 pub fn loss<'a, const D: usize>(
     recipe: &Recipe,
     device: &Device,

@@ -207,6 +207,7 @@ impl Config {
             ("--minibatches", self.rl.minibatches, 1 << 20),
             ("--measure", self.measure.problems, 1 << 20),
             ("--measure-every", self.measure.every as usize, 1 << 20),
+            ("--warm-steps", self.warm.max_steps as usize, (1 << 20) - 1),
             ("--warm-updates", self.warm.updates as usize, 1 << 20),
         ];
         for (name, value, most) in positive {
@@ -265,11 +266,6 @@ impl Config {
             "--prompts {prompts} times --group {group}: expected fewer than 2^28 responses in a batch"
         );
         ensure!(self.rl.steps < 1 << 28, "--steps is {}: expected less than 2^28", self.rl.steps);
-        ensure!(
-            self.warm.max_steps < 1 << 20,
-            "--warm-steps is {}: expected less than 2^20",
-            self.warm.max_steps
-        );
         ensure!(rate.is_finite() && rate >= 0.0, "--rate is {rate}: expected a finite number of at least 0");
         ensure!((0.0..=1.0).contains(&flip_rewards), "--flip-rewards is {flip_rewards}: expected 0 to 1");
         ensure!((0.0..=1.0).contains(&length_reward), "--length-reward is {length_reward}: expected 0 to 1");

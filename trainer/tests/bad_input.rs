@@ -127,6 +127,8 @@ fn train_refuses() {
             &["--precision", "--rollout-precision"],
         ),
         (&["train", "--warm-target", "1e40"], &["--warm-target"]),
+        (&["train", "--warm-steps", "0"], &["--warm-steps is 0: expected at least 1"]),
+        (&["study", "list", "--quick"], &["study list", "no option but --markdown"]),
         (&["train", "--experts", "4", "--top-k", "5"], &["--experts is 4", "expected at least 5"]),
         (&["train", "--top-k", "0"], &["--top-k is 0"]),
         (&["train", "--routing", "r4"], &["'r4'", "none, r2, r3"]),

@@ -99,10 +99,13 @@ if (find("#chosen")) {
 
 if (find("#tree")) {
   const drawTree = () => guarded(find("#tree-error"), async (stale) => {
-    const rows = find("#responses").value.split("\n").filter((line) => line.trim() !== "");
-    const cut = rows.map((line) => line.match(/^\s*(\S+)\s(.*)$/));
-    const wrong = cut.findIndex((found) => !found || Number.isNaN(Number(found[1])));
-    if (wrong >= 0) throw new Error(`line ${wrong + 1}: expected a reward, a space and the response`);
+    const cut = [];
+    for (const [i, line] of find("#responses").value.split("\n").entries()) {
+      if (line.trim() === "") continue;
+      const found = line.match(/^\s*(\S+)\s(.*)$/);
+      if (!found || Number.isNaN(Number(found[1]))) throw new Error(`line ${i + 1}: expected a reward, a space and the response`);
+      cut.push(found);
+    }
     const tree = await ask({ ask: "tree", responses: cut.map((found) => found[2]), rewards: cut.map((found) => Number(found[1])) });
     if (stale()) return;
     const figure = find("#tree");
@@ -198,8 +201,7 @@ if (find("#drop")) {
 
 if (find("#digests")) {
   let launches;
-  find("#compute").addEventListener("click", () => guarded(find("#error"), async () => {
-    find("#compute").disabled = true;
+  const compute = async () => {
     document.querySelectorAll("#digests tr:nth-child(n+2)").forEach((row) => row.remove());
     launches ??= new Uint8Array(await packed("launches"));
     for (const [title, request, file] of [["corpus", { ask: "digest" }, launches], ["recipes", { ask: "recipes" }]]) {
@@ -207,10 +209,14 @@ if (find("#digests")) {
       find("#digests").append(row);
       // The page paints before the module takes its time.
       await new Promise((done) => setTimeout(done, 30));
-      const { digest, published } = await ask(request, file).finally(() => { find("#compute").disabled = false; });
+      const { digest, published } = await ask(request, file);
       const same = digest === published;
       row.lastChild.remove();
       row.append(make("td", {}, digest), make("td", {}, published), make("td", { class: same ? "good" : "bad" }, same ? "the same" : "different"));
     }
-  }));
+  };
+  find("#compute").addEventListener("click", ({ target }) => {
+    target.disabled = true;
+    guarded(find("#error"), compute).finally(() => { target.disabled = false; });
+  });
 }

@@ -55,6 +55,8 @@ pub fn study(args: &StudyArgs) -> Result<bool> {
     let definitions = Definitions::built_in()?;
     ensure!(!args.markdown || args.what == "list", "--markdown needs list: expected study list --markdown");
     if args.what == "list" {
+        let others = args.quick || args.seeds.is_some() || args.threads.is_some() || args.out.is_some();
+        ensure!(!others, "study list runs nothing: expected no option but --markdown");
         print(&format!("{}\n", list(&definitions, args.markdown)?.trim_end()))?;
         return Ok(true);
     }

@@ -58,9 +58,9 @@ impl Trainer {
         let select = self.select();
         let posteriors = || state.memory.pool.posteriors(size);
         let mut order: Vec<u32> = match select {
-            Select::Vade => vade_select(&Vade::default(), &posteriors(), size, seed, step as u32)?.prompts,
+            Select::Vade => vade_select(&Vade::default(), &posteriors()?, size, seed, step as u32)?.prompts,
             Select::Dots => {
-                let rates: Vec<f64> = posteriors().into_iter().map(Posterior::mean).collect();
+                let rates: Vec<f64> = posteriors()?.into_iter().map(Posterior::mean).collect();
                 dots_select(&rates, size, DOTS.0, DOTS.1, seed, step as u32)?
             }
             Select::Uniform | Select::Gdro | Select::Dars => {
@@ -236,12 +236,15 @@ mod tests {
         let visit = [group(&trainer, 2, &[1.0, 1.0, 0.0, 1.0])];
         trainer.observe(&mut history, &visit).unwrap();
         trainer.observe(&mut history, &[group(&trainer, 0, &[0.0; 4])]).unwrap();
-        let posterior = |place: usize| history.posteriors(24)[place];
+        let posterior = |place: usize| history.posteriors(24).unwrap()[place];
         assert_eq!((posterior(0).a, posterior(0).b), (1.0, 5.0));
         assert!((posterior(2).a - 3.97).abs() < 1e-12 && (posterior(2).b - 1.99).abs() < 1e-12);
         assert_eq!((posterior(1), history.rollouts), (Posterior::default(), 8));
         let text = serde_json::to_string(&history).unwrap();
         assert_eq!(serde_json::from_str::<History>(&text).unwrap(), history);
+        // Of an edited checkpoint.
+        let wrong = history.posteriors(25).unwrap_err().to_string();
+        assert!(wrong.contains("posteriors has 48 numbers: expected 50"), "{wrong}");
     }
 
     /// Two new prompts, in the hardest bin: losses 0.5 and 1, mean 0.75. Then the first one's rate is 1/2,

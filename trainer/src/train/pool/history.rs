@@ -1,6 +1,6 @@
 //! What a run knows of the prompts of its pool.
 
-use anyhow::Result;
+use anyhow::{Result, ensure};
 use lockstep::schedule::gdro_bins::{Bins, Hysteresis, Window};
 use lockstep::schedule::gdro_prompt::PromptGdro;
 use lockstep::schedule::gdro_rollout::RolloutGdro;
@@ -49,11 +49,18 @@ impl History {
     }
 
     /// The posterior of each of `size` prompts.
-    pub(super) fn posteriors(&self, size: usize) -> Vec<Posterior> {
-        match self.posteriors.is_empty() {
-            true => vec![Posterior::default(); size],
-            false => self.posteriors.chunks(2).map(|pair| Posterior { a: pair[0], b: pair[1] }).collect(),
+    ///
+    /// Errors: an edited checkpoint with others.
+    pub(super) fn posteriors(&self, size: usize) -> Result<Vec<Posterior>> {
+        let (got, expected) = (self.posteriors.len(), 2 * size);
+        if got == 0 {
+            return Ok(vec![Posterior::default(); size]);
         }
+        ensure!(
+            got == expected,
+            "memory.pool.posteriors has {got} numbers: expected {expected}, two per prompt"
+        );
+        Ok(self.posteriors.chunks(2).map(|pair| Posterior { a: pair[0], b: pair[1] }).collect())
     }
 
     /// Prompt-GDRO's score of each bin.
@@ -87,7 +94,7 @@ impl History {
 
     /// Adds the outcomes of groups to the posteriors.
     pub(super) fn observe_rates(&mut self, places: &[usize], groups: &[Group], size: usize) -> Result<()> {
-        let mut posteriors = self.posteriors(size);
+        let mut posteriors = self.posteriors(size)?;
         let visited: Vec<u32> = places.iter().map(|place| *place as u32).collect();
         let right: Vec<u32> = groups.iter().map(|group| group.right() as u32).collect();
         let rollouts: Vec<u32> = groups.iter().map(|group| group.responses.len() as u32).collect();

@@ -107,15 +107,21 @@ impl<T: Plain, D: Driver> Buffer<T, D> {
     }
 
     /// Returns a view for an op to read on the device.
+    ///
+    /// # Safety
+    /// The view goes to launches on this device only: on a host, its elements cannot be read.
     #[allow(unsafe_code)]
-    pub fn view(&self) -> In<'_, T> {
+    pub unsafe fn view(&self) -> In<'_, T> {
         // SAFETY: ours for this lifetime, and aligned. Whoever launches vouches for other uses by streams.
         unsafe { In::from_raw(self.as_ptr(), self.len) }
     }
 
     /// Returns a view for an op to write on the device.
+    ///
+    /// # Safety
+    /// As for [`Buffer::view`].
     #[allow(unsafe_code)]
-    pub fn view_mut(&mut self) -> Out<'_, T> {
+    pub unsafe fn view_mut(&mut self) -> Out<'_, T> {
         // SAFETY: as in `view`.
         unsafe { Out::from_raw(self.as_ptr(), self.len) }
     }

@@ -303,25 +303,26 @@ fn pointers_of_others() {
     };
 
     // Arrays in the order of the fields: offsets, mask, values, scanned.
-    let error = launch(foreign.view(), scanned.view_mut()).unwrap_err();
+    // SAFETY: for launches on these devices, here and below.
+    let error = unsafe { launch(foreign.view(), scanned.view_mut()) }.unwrap_err();
     let Error::ForeignPointer { op, argument, address, owner } = &error else { panic!("{error}") };
     assert_eq!((*op, *argument, *address), ("row_scan", 2, foreign.as_ptr().addr()));
     assert!(matches!(owner, Owner::Device { ordinal: 1, .. }));
 
     let mut on_host = [0.0; 5];
-    let error = launch(values.view(), Out::new(&mut on_host)).unwrap_err();
+    let error = launch(unsafe { values.view() }, Out::new(&mut on_host)).unwrap_err();
     let Error::ForeignPointer { argument: 3, owner: Owner::Unknown(fault), .. } = &error else {
         panic!("{error}")
     };
     assert_eq!(fault.to_string(), "owner returned HOST_ERROR_1 (1)");
     assert_eq!(platform.driver().calls("launch"), 0, "something was launched");
     assert!(error.usable());
-    launch(values.view(), scanned.view_mut()).unwrap();
+    unsafe { launch(values.view(), scanned.view_mut()) }.unwrap();
 
     // Every device can use pinned memory.
     let mut pinned = other.pinned::<f32>(5).unwrap();
     pinned.copy_from_slice(&VALUES);
-    launch(In::new(&pinned), scanned.view_mut()).unwrap();
+    launch(In::new(&pinned), unsafe { scanned.view_mut() }).unwrap();
     stream.synchronize().unwrap();
 }
 

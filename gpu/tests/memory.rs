@@ -212,14 +212,14 @@ fn checked_values_name_the_first_that_is_wrong() {
     let mask = gpu.upload(&stream, &mask).unwrap();
     let mut scratch = gpu.alloc::<u32>(rows(9000)).unwrap();
     let mut check = |mask, domain| {
-        let scratch = scratch.view_mut();
         // SAFETY: all are buffers of this device.
-        unsafe { gpu.check_values(&stream, "logp", on_device.view(), mask, domain, scratch) }
+        unsafe { gpu.check_values(&stream, "logp", on_device.view(), mask, domain, scratch.view_mut()) }
     };
     let wrong = |index, expected, got| {
         Err(Error::Argument(Argument::Value { argument: "logp", index: Some(index), expected, got }))
     };
-    let masked = Mask::view(Some(mask.view()));
+    // SAFETY: for a launch on this device.
+    let masked = Mask::view(Some(unsafe { mask.view() }));
     let domain = Domain::LogProbability;
     assert_eq!(check(masked, domain), wrong(5000, domain.expected(), 0.5));
     assert_eq!(check(masked, Domain::Reward), Ok(()));

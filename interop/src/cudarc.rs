@@ -15,7 +15,8 @@
 //! let rewards = stream.clone_htod(&[1.0_f32, 0.0, 0.0, 1.0])?;
 //! let logp = stream.clone_htod(&[-0.5_f32; 10])?;
 //! let mut workspace = stream.alloc_zeros::<u8>(plan.workspace_bytes())?;
-//! {
+//! // SAFETY: the views go to launches on the stream; the offsets are right, and the workspace was zeroed.
+//! unsafe {
 //!     let mut on = OnStream::new(&device, &stream)?;
 //!     let columns = Views {
 //!         cu_seqlens: Some(on.read(&cu_seqlens)?),
@@ -26,8 +27,7 @@
 //!         ..Views::default()
 //!     };
 //!     let into = on.write(&mut workspace)?;
-//!     // SAFETY: the offsets are right, and the workspace was zeroed.
-//!     unsafe { plan.enqueue(&on, &columns, None, into)? };
+//!     plan.enqueue(&on, &columns, None, into)?;
 //! } // Here cudarc records that the stream reads the columns and writes the workspace.
 //! let coef = stream.clone_dtoh(&result::<f32>(&plan, &workspace, "coef")?)?; // dL/dlogp
 //! # Ok::<(), Box<dyn std::error::Error>>(())
@@ -81,7 +81,13 @@ impl<'a> OnStream<'a> {
     /// it.
     ///
     /// Errors: memory of another device.
-    pub fn read<T: ColumnElement>(&mut self, memory: &'a impl DevicePtr<T>) -> Result<In<'a, T>, Error> {
+    ///
+    /// # Safety
+    /// The view goes to launches on the stream only: on a host, its elements cannot be read.
+    pub unsafe fn read<T: ColumnElement>(
+        &mut self,
+        memory: &'a impl DevicePtr<T>,
+    ) -> Result<In<'a, T>, Error> {
         self.same_device(memory.stream())?;
         let (first, lent) = memory.device_ptr(self.stream);
         self.lent.push(lent);
@@ -94,7 +100,10 @@ impl<'a> OnStream<'a> {
     /// and writes of it.
     ///
     /// Errors: memory of another device.
-    pub fn write<T: ColumnElement>(
+    ///
+    /// # Safety
+    /// As for [`OnStream::read`].
+    pub unsafe fn write<T: ColumnElement>(
         &mut self,
         memory: &'a mut impl DevicePtrMut<T>,
     ) -> Result<Out<'a, T>, Error> {

@@ -28,7 +28,10 @@ macro_rules! columns {
             }
 
             fn views<'a>(&'a self, on: &mut OnStream<'a>) -> std::result::Result<Views<'a>, Error> {
-                Ok(Views { $($name: self.$name.as_ref().map(|memory| on.read(memory)).transpose()?,)* })
+                // SAFETY: for launches on the stream.
+                Ok(Views {
+                    $($name: self.$name.as_ref().map(|memory| unsafe { on.read(memory) }).transpose()?,)*
+                })
             }
         }
     };
@@ -86,9 +89,11 @@ fn every_recipe() -> Result<()> {
         {
             let mut on = OnStream::new(&device, &stream)?;
             let columns = uploaded.views(&mut on)?;
-            let into = on.write(&mut workspace)?;
             // SAFETY: columns of the plan's lengths, whose offsets the CPU has checked; a zeroed workspace.
-            unsafe { plan.enqueue(&on, &columns, None, into)? };
+            unsafe {
+                let into = on.write(&mut workspace)?;
+                plan.enqueue(&on, &columns, None, into)?;
+            }
         }
         check(&plan, &workspace, &both, &stream)?;
     }
@@ -111,9 +116,11 @@ fn streams_wait_for_each_other() -> Result<()> {
     {
         let mut on = OnStream::new(&device, &second)?;
         let columns = uploaded.views(&mut on)?;
-        let into = on.write(&mut workspace)?;
         // SAFETY: as above.
-        unsafe { plan.enqueue(&on, &columns, None, into)? };
+        unsafe {
+            let into = on.write(&mut workspace)?;
+            plan.enqueue(&on, &columns, None, into)?;
+        }
     }
     // Work that overwrites it waits for the plan.
     first.memset_zeros(uploaded.logp.as_mut().unwrap())?;
@@ -185,7 +192,8 @@ fn what_is_wrong_is_named() -> Result<()> {
         let said = refused(OnStream::new(&device, &other).map(drop));
         assert!(said.contains("cuda:1") && said.contains("cuda:0"), "{said}");
         let elsewhere = other.alloc_zeros::<f32>(4)?;
-        let said = refused(OnStream::new(&device, &stream)?.read(&elsewhere).map(drop));
+        // SAFETY: refused.
+        let said = refused(unsafe { OnStream::new(&device, &stream)?.read(&elsewhere) }.map(drop));
         assert!(said.contains("device 0") && said.contains("device 1"), "{said}");
     }
     Ok(())

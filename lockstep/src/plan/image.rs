@@ -86,7 +86,11 @@ impl DeviceRollouts {
     }
 
     /// The columns, for [`Plan::enqueue`](super::Plan::enqueue).
-    pub fn views(&self) -> Views<'_> {
+    ///
+    /// # Safety
+    /// The views go to launches on the queue's device only: on a host, a GPU's memory cannot be read.
+    #[allow(unsafe_code)]
+    pub unsafe fn views(&self) -> Views<'_> {
         self.offsets.moved(self.memory.as_ptr())
     }
 

@@ -73,9 +73,8 @@ fn policy(op: &str, config: &mut Config<'_>, inputs: &Inputs<'_>) -> Result<Plan
         (false, false) => "areal",
     };
     let mut to = Setup::new(Overlay::new(preset), Calls::Loss, POLICY, &["loss", "dloss_dlogp"]);
-    // M2PO removes tokens from the mask.
     let how = match moment {
-        Some(moment) => format!("denominator = \"after\", m2_threshold = {moment:?}"),
+        Some(moment) => format!("m2_threshold = {moment:?}"),
         None => "denominator = \"before\"".into(),
     };
     match config.take("rejection_sampling") {

@@ -43,7 +43,8 @@ impl Recipe {
 
     /// Adds the KL term W·β·s·k, whose weight s is the per-sequence ratio of the policy term, and measures
     /// s·k. If the gradient flows through the ratio, that of token t is W·β·s·(k'ₜ + Σ k/L), with Σ k for a
-    /// product, and with kₜ if each token keeps its own derivative.
+    /// product, and with kₜ if each token keeps its own derivative. `clamp_out` bounds s·k; a token beyond it
+    /// adds no gradient, unless that is straight-through.
     pub(super) fn add_kl_of_sequences(
         &self,
         device: &Device,
@@ -53,7 +54,9 @@ impl Recipe {
         (through, weight): (bool, Weight),
         out: &mut PolicyOutput,
     ) -> Result<(), Error> {
-        let mut values = kl(device, batch, input.logp, logp_ref, &estimator)?;
+        let unbounded = Kl { clamp_out: f32::INFINITY, ..estimator };
+        let mut values = kl(device, batch, input.logp, logp_ref, &unbounded)?;
+        let most = f64::from(estimator.clamp_out);
         let is_k3 = estimator.estimator == KlFormula::K3 && !estimator.straight_through;
         let kind = if self.ratio.level == RatioLevel::Product { ScanKind::Sum } else { ScanKind::Mean };
         let log_ratios = log_ratio_scan(device, batch, input.logp, input.logp_old, kind, false)?;
@@ -62,18 +65,25 @@ impl Recipe {
             let Some(first) = live.first() else { continue };
             let (ratio, slope) = self.shared_ratio(log_ratios[*first]);
             let slope = if through { slope } else { 0.0 };
-            let total = values.row_sum[row];
+            let passes = |k: f64| estimator.straight_through || (ratio * k).abs() <= most;
+            let (mut total, mut sum) = (values.row_sum[row], ratio * values.row_sum[row]);
+            if most.is_finite() {
+                let k = || live.iter().map(|i| f64::from(values.kl[*i]));
+                total = k().filter(|k| passes(*k)).sum();
+                sum = k().map(|k| (ratio * k).clamp(-most, most)).sum();
+            }
             for i in &live {
                 let k = f64::from(values.kl[*i]);
-                let moved = slope * self.passed().map_or(k, |passed| passed.part(total, live.len()));
-                let own = f64::from(values.gradient[*i]);
+                let passed = if passes(k) { k } else { 0.0 };
+                let moved = slope * self.passed().map_or(passed, |by| by.part(total, live.len()));
+                let own = if passes(k) { f64::from(values.gradient[*i]) } else { 0.0 };
                 // k3 + k3' is logp - logp_ref: their sum would cancel e^u. A clamped k3 has no slope.
                 let x = f64::from(input.logp[*i] - logp_ref[*i]);
                 let whole = if is_k3 && slope == 1.0 && own != 0.0 { moved - k + x } else { own + moved };
                 values.gradient[*i] = (ratio * whole) as f32;
-                values.kl[*i] = (ratio * k) as f32;
+                values.kl[*i] = (ratio * k).clamp(-most, most) as f32;
             }
-            values.row_sum[row] = ratio * total;
+            values.row_sum[row] = sum;
         }
         let hint = "set clamp_in or clamp_out, or a bound of the ratio";
         locate::finite("kl", &values.kl, hint)?;

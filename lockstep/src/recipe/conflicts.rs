@@ -3,8 +3,8 @@
 
 use super::{
     AdvantageEstimator, Against, AggregationMode, CountedSequences, CountsOf, Denominator, EmptySequence,
-    EntropyTokens, GateChoice, KlPlace, KlRatio, KlWeighting, RatioGradient, RatioLevel, Recipe,
-    ShapingChoice, SingletonChoice, TimeChoice, WeightLevel, WeightRule,
+    EntropyTokens, FilterChoice, GateChoice, KlPlace, KlRatio, KlWeighting, RatioGradient, RatioLevel,
+    Recipe, ShapingChoice, SingletonChoice, TimeChoice, WeightLevel, WeightRule,
 };
 use crate::Error;
 
@@ -32,6 +32,7 @@ const OWN_KL: &str =
 const NO_DEVIATION: &str =
     "the factor counts groups with a nonzero standard deviation, which this estimator does not compute";
 const NO_REWARDS: &str = "it does not read sequence rewards";
+const RIGHT: &str = "it tells right from wrong by the reward without a penalty";
 const UNUSED: &str = "the estimator does not use it";
 
 /// Makes the table, and one function with the same tests. Every call of a recipe runs them, and a call
@@ -70,9 +71,10 @@ rules![
     rule("gate.kind clip_cov", "ratio.level other than token",
         "Clip-Cov drops tokens whose own ratio is not clipped",
         |r| matches!(r.gate, GateChoice::ClipCov { .. }) && r.ratio.level != RatioLevel::Token),
-    rule("gate.kind dppo_tv or dppo_kl", "ratio.level given, min_prefix, product or segment",
-        "the DPPO gates read logp_old, which such a ratio replaces",
-        |r| matches!(r.gate, GateChoice::DppoTv { .. } | GateChoice::DppoKl { .. })
+    rule("gate.kind dppo_tv, dppo_kl or trust_region", "ratio.level given, min_prefix, product or segment",
+        "these gates read logp_old, which such a ratio replaces",
+        |r| matches!(r.gate,
+                GateChoice::DppoTv { .. } | GateChoice::DppoKl { .. } | GateChoice::TrustRegion { .. })
             && (given(r) || matches!(r.ratio.level, RatioLevel::Product | RatioLevel::Segment))),
     rule("ratio.on_policy", "ratio.level given", "given log-ratios are not relative to logp_old",
         |r| r.ratio.on_policy && r.ratio.level == RatioLevel::Given),
@@ -123,6 +125,16 @@ rules![
     rule("reward.components or reward.clip", "advantage.estimator gdpo",
         "it normalises each component separately",
         |r| own_rewards(r) && gdpo(r)),
+    rule("reward.shaping or reward.overlong", "advantage.estimator reinforce_plus_plus", NO_REWARDS,
+        |r| shaped(r) && r.advantage.estimator == AdvantageEstimator::ReinforcePlusPlus),
+    rule("reward.shaping or reward.overlong", "advantage.estimator gdpo",
+        "it normalises each component separately",
+        |r| shaped(r) && gdpo(r)),
+    rule("reward.filtration or reward.filter balanced", "advantage.estimator gdpo",
+        "they read the rewards that the estimator sees, which are components here",
+        |r| gdpo(r)
+            && (r.reward.filtration.is_some()
+                || matches!(r.reward.filter, Some(FilterChoice::Balanced { .. })))),
     rule("reward.components or reward.clip", "reward.shaping evol_rl", "it computes its own rewards",
         |r| own_rewards(r) && matches!(r.reward.shaping, Some(ShapingChoice::EvolRl { .. }))),
     rule("advantage.singleton leave_out", "advantage.estimator gdpo",
@@ -131,6 +143,20 @@ rules![
     rule("kl.place reward", "kl.importance_weighted",
         "no gradient flows through a reward, and its samples are on-policy",
         |r| in_reward(r) && r.kl.is_some_and(|kl| kl.importance_weighted != KlWeighting::None)),
+    rule("kl.place reward", "advantage.over_time mars or ui_s1",
+        "its rewards are those of turns and steps, without a penalty of tokens",
+        |r| in_reward(r)
+            && matches!(r.advantage.over_time, Some(TimeChoice::Mars { .. } | TimeChoice::UiS1 { .. }))),
+    rule("kl.place reward", "advantage.estimator gdpo", "it normalises each component separately",
+        |r| in_reward(r) && gdpo(r)),
+    rule("kl.place reward", "reward.shaping evol_rl", "it computes its own rewards",
+        |r| in_reward(r) && matches!(r.reward.shaping, Some(ShapingChoice::EvolRl { .. }))),
+    rule("kl.place reward", "reward.shaping signs, fapo, conciser or brpo", RIGHT,
+        |r| in_reward(r)
+            && !matches!(r.reward.shaping,
+                None | Some(ShapingChoice::EvolRl { .. } | ShapingChoice::Grpovi { .. }))),
+    rule("kl.place reward", "advantage.estimator pass_at_k", RIGHT,
+        |r| in_reward(r) && r.advantage.estimator == AdvantageEstimator::PassAtK),
     rule("kl.place convex", "kl.importance_weighted", "the two KL terms are added without a weight",
         |r| r.kl.is_some_and(|kl| kl.place == KlPlace::Convex
             && kl.importance_weighted != KlWeighting::None)),
@@ -158,6 +184,8 @@ rules![
     rule("advantage.over_time signed_return", "reward.shaping",
         "it tells right from wrong by the unshaped reward",
         |r| signed(r) && r.reward.shaping.is_some()),
+    rule("advantage.over_time", "reward.shaping or reward.overlong", NO_STAGE,
+        |r| own_call(r, true) && shaped(r)),
     rule("advantage.over_time signed_return", "kl.place reward", "the whole reward is at the last token",
         |r| signed(r) && in_reward(r)),
     rule("advantage.over_time", "reward.filter, except a filter of rewards with signed_return", NO_STAGE,
@@ -214,6 +242,10 @@ fn kept(r: &Recipe) -> bool {
 /// Whether the recipe replaces or clips the column `rewards`.
 fn own_rewards(r: &Recipe) -> bool {
     r.reward.components.is_some() || r.reward.clip.is_some()
+}
+
+fn shaped(r: &Recipe) -> bool {
+    r.reward.shaping.is_some() || r.reward.overlong.is_some()
 }
 
 fn in_reward(r: &Recipe) -> bool {

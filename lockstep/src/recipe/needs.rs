@@ -127,11 +127,13 @@ impl Recipe {
             Call::Advantages => {
                 self.advantage_needs(&mut say);
                 let (estimator, over_time) = (self.advantage.estimator, self.advantage.over_time);
+                let remax = over_time.is_none() && estimator == AdvantageEstimator::ReMax;
+                let of_sequences = self.reward.of_sequences().filter(|_| remax);
+                of_sequences.into_iter().for_each(|stage| say(stage, true, &[Column::rewards]));
                 let mut either = |stage, column, or| {
                     f(Need { column, stage, call, required: true, or: Some(or) });
                 };
-                let rewards = self.reward.components.is_some() || self.reward.clip.is_some();
-                if over_time.is_none() && estimator == AdvantageEstimator::ReMax && !rewards {
+                if remax && of_sequences.is_none() {
                     either("advantage", Column::rewards, Column::token_rewards);
                 }
                 if let Some(TimeChoice::OptimalTokenBaseline { .. }) = over_time {
@@ -268,7 +270,7 @@ impl Recipe {
             GateChoice::Remix { .. } => say("gate", true, &[Column::logp_latest]),
             GateChoice::Vespo { against, .. } => say("gate", true, &[of(against)]),
             GateChoice::ClipCov { .. } => say("gate", true, &[Column::seed]),
-            GateChoice::Dro { .. } => say("gate", true, &[old]),
+            GateChoice::Dro { .. } | GateChoice::KlCov { .. } => say("gate", true, &[old]),
             _ => {}
         }
         if self.mask.opsm_delta.is_some() {

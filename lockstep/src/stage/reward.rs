@@ -77,6 +77,22 @@ impl RewardChoice {
         own.into_iter().chain(self.overlong.map(OverlongChoice::shaping))
     }
 
+    /// The first stage that reads rewards of responses, for an estimator that can do without them.
+    pub(crate) fn of_sequences(&self) -> Option<&'static str> {
+        let stages = [
+            (self.components.is_some(), "reward.components"),
+            (self.clip.is_some(), "reward.clip"),
+            (self.shaping.is_some(), "reward.shaping"),
+            (self.overlong.is_some(), "reward.overlong"),
+            (self.sharpen.is_some(), "reward.sharpen"),
+            (self.filtration.is_some(), "reward.filtration"),
+            (self.group_factor_cap.is_some(), "reward.group_factor_cap"),
+            (self.filter.is_some(), "reward.filter"),
+            (self.entropy.is_some(), "reward.entropy"),
+        ];
+        stages.into_iter().find(|(holds, _)| *holds).map(|(_, key)| key)
+    }
+
     /// Errors unless every number is in its domain.
     pub(crate) fn check(&self) -> Result<(), Error> {
         let threshold = self.threshold;
@@ -282,7 +298,8 @@ impl Recipe {
     }
 
     /// The steps after the estimator: sharpening, filtration, RAPO's factor, the filter, entropy shaping.
-    /// `shaped` are the rewards that the estimator saw, `input` the original ones.
+    /// `shaped` are the rewards that the estimator saw; sharpening and most filters read those before shaping
+    /// and a KL penalty.
     pub(super) fn after_estimator(
         &self,
         device: &Device,
@@ -292,6 +309,7 @@ impl Recipe {
         out: &mut Credit,
     ) -> Result<(), Error> {
         let columns = input.columns;
+        let original = columns.rewards.unwrap_or(input.rewards);
         if let Some(choice) = self.reward.sharpen {
             let (sharpening, per_token) = choice.sharpening();
             let logp_ref = match choice {
@@ -301,7 +319,7 @@ impl Recipe {
             let logp = needed(columns.logp_old, "logp_old")?;
             let threshold = self.reward.threshold;
             let params = SharpenParams { sharpening, threshold, logp, logp_ref, per_token };
-            out.advantage = sharpen(device, batch, &out.advantage, input.rewards, input.valid, &params)
+            out.advantage = sharpen(device, batch, &out.advantage, original, input.valid, &params)
                 .naming(&[("logp", "logp_old")])?;
         }
         if let Some(choice) = self.reward.filtration {
@@ -316,7 +334,13 @@ impl Recipe {
             }
         }
         if let Some(cap) = self.reward.group_factor_cap {
-            let good = out.groups.std.iter().filter(|std| **std > 0.0).count();
+            let counted = without_invalid(shaped, input.valid);
+            let varied = |group: &usize| {
+                let span = batch.cu_groups().span(*group);
+                let mut rewards = counted[span.start..span.end].iter().filter(|reward| !reward.is_nan());
+                rewards.next().is_some_and(|first| rewards.any(|reward| reward != first))
+            };
+            let good = (0..batch.groups()).filter(varied).count();
             let factor = rapo_reward::group_factor(batch.groups() as u32, good as u32, cap);
             out.advantage = combine(device, batch, &out.advantage, &[factor as f32])?;
         }
@@ -329,7 +353,7 @@ impl Recipe {
                     lengths = batch.lengths(device)?.into_iter().map(|n| n as f32).collect();
                     &lengths
                 }
-                _ => input.rewards,
+                _ => original,
             };
             let filtered = filter_groups(device, batch, metric, input.valid, filter.criterion())?;
             for (advantage, keep) in out.advantage.iter_mut().zip(&filtered.keep) {

@@ -4,7 +4,8 @@
 use super::exec::{Array, Exec};
 use super::{Calls, Capacity, CreditViews, Memory, Plan, Queue};
 use crate::columns::{Column, Columns};
-use crate::recipe::{Call, GateChoice};
+use crate::ops::roles::ROLES;
+use crate::recipe::{AdvantageEstimator, Call, GateChoice};
 use crate::rollouts::Views;
 use crate::stage::ENDS;
 use crate::{ColumnElement, Counts, Device, Error, Metrics, RolloutsBuf};
@@ -129,6 +130,9 @@ impl Plan {
         let weighted = recipe.correction.is_some() || recipe.reward.weights.is_some();
         let weights = weighted.then(|| exec.result::<f32>("weights", tokens));
         let returns = recipe.makes_returns().then(|| exec.result::<f32>("returns", tokens));
+        let roles = recipe.advantage.estimator == AdvantageEstimator::RoleBaseline;
+        let state = roles.then(|| exec.result::<f64>("role_values", ROLES as usize));
+        let keep = recipe.reward.filter.map(|_| exec.result::<u8>("keep", sequences));
         if let Some(queue) = exec.queue() {
             let rollouts = self.fetch(queue, Call::Advantages, columns)?;
             let credit = recipe.advantages(&Device::cpu(), &rollouts.view())?;
@@ -138,6 +142,8 @@ impl Plan {
             write_to(queue, loss_mask, &mask)?;
             write_to(queue, weights, &credit.weights.unwrap_or_default())?;
             write_to(queue, returns, &credit.returns)?;
+            write_to(queue, keep, &credit.keep)?;
+            write_to(queue, state, &credit.state.role_values)?;
         }
         Ok(CreditViews {
             advantage: advantage.view(),

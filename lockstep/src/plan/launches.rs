@@ -195,7 +195,11 @@ impl Plan {
             let CorrectionParams { level, rule, low, high, bound, rejections, denominator, .. } =
                 choice.params()?;
             let own = exec.result::<f32>("weights", tokens);
-            let kept_mask = exec.result::<u8>("kept_mask", tokens);
+            let after = denominator == Denominator::After;
+            let kept_mask = match after && recipe.reward.filter.is_none() {
+                true => exec.result::<u8>("loss_mask", tokens),
+                false => exec.scratch::<u8>(tokens),
+            };
             let kept = exec.result::<u8>("kept", sequences);
             let kernel = RolloutCorrection {
                 cu_seqlens,
@@ -218,7 +222,7 @@ impl Plan {
             kernel.check()?;
             exec.run(&kernel)?;
             weights = Some(own.view());
-            if denominator == crate::ops::correction::Denominator::After {
+            if after {
                 loss_mask = Some(kept_mask.view());
             }
             if recipe.counts_kept() {

@@ -138,7 +138,7 @@ pub struct CreditViews<'a> {
 impl Recipe {
     /// Plans the launches of this recipe's calls for batches of up to `capacity`. The columns of a smaller
     /// batch must have the capacity's lengths: pad offsets with their last value; other columns are not read
-    /// beyond the batch.
+    /// beyond the batch, and results there are unspecified.
     ///
     /// Errors: those of [`Recipe::check`]; a capacity of 0, or of 2³² − 1 or more.
     ///
@@ -364,6 +364,16 @@ impl Plan {
             let Some(column) = column else { continue };
             let end = column.last().filter(|_| !self.exact).map_or(most, |last| most.min(*last as usize));
             Offsets::new(name, column, end, of)?;
+        }
+        // Padding is sequences without tokens: those with tokens belong to a group.
+        if let [Some(cu_seqlens), Some(cu_groups)] = columns
+            && let Some(last) = cu_groups.last()
+            && let Some(rest) = cu_seqlens.get(*last as usize..)
+            && rest.windows(2).any(|pair| pair[0] != pair[1])
+        {
+            let (index, got) = (Some(cu_groups.len() - 1), f64::from(*last));
+            let expected = "the number of sequences: later ones have tokens";
+            return Err(lockstep_core::require::value("cu_groups", index, expected, got).into());
         }
         Ok(())
     }

@@ -175,10 +175,6 @@ impl Plan {
         let host = self.host.iter().any(|stage| stage.call == Call::Advantages);
         if let (Some(choice), false) = (&self.recipe.correction, host) {
             let params = choice.params()?;
-            if credit.loss_mask.is_none() && params.denominator == crate::ops::correction::Denominator::After
-            {
-                credit.loss_mask = some(results.get("kept_mask"));
-            }
             let (sums, maxima) = (results.get("correction_sums"), results.get("correction_maxima"));
             let kept: Vec<u8> = results.get("kept");
             let (stats, counts_before, counts_after) = stats_of(&sums, &maxima, &kept, &params)?;

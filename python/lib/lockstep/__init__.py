@@ -250,15 +250,14 @@ def _places(credit: Any, batch: Batch, kept: list[Any]) -> tuple[Any, ...]:
 
 
 def _credit(recipe: Recipe, batch: Batch, results: _Results) -> Credit:
-    def of_tokens(*names: str) -> Any:
-        found = next((results[name] for name in names if name in results), None)
-        return None if found is None else batch.by_tokens(found)
+    def of_tokens(name: str) -> Any:
+        return batch.by_tokens(results[name]) if name in results else None
 
     advantage = results["advantage"]
     return Credit(
         advantage=batch.by_tokens(advantage) if recipe.per_token else advantage,
         per_token=recipe.per_token,
-        loss_mask=of_tokens("loss_mask", "kept_mask"),
+        loss_mask=of_tokens("loss_mask"),
         weights=of_tokens("weights"),
         returns=of_tokens("returns"),
         keep=results.get("keep"),

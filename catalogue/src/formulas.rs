@@ -113,7 +113,7 @@ const FORMULAS: &[(&str, &str, &str)] = &[
         "min_prefix",
         "r = exp(guard(logp − logp_old + least sum over a prefix before it, at most 0))",
     ),
-    ("correction.level", "one", "w = 1"),
+    ("correction.level", "one", "ρ = 1"),
     ("correction.level", "token", "ρ = exp(logp_old − logp_rollout) of each token"),
     ("correction.level", "sequence", "ρ = exp(Σ (logp_old − logp_rollout)) of the response"),
     ("correction.level", "geometric", "ρ = exp(mean of logp_old − logp_rollout) of the response"),

@@ -67,8 +67,11 @@ macro_rules! for_each_column {
                  first", "state";
             values: f32, Tokens, "value of each token by the critic that is trained", "critic, every update";
             values_old: f32, Tokens, "value of each token when the update began", "critic, once per batch";
-            terminated: u8, Sequences, "not 0: the response ended on its own", "environment";
-            truncated: u8, Sequences, "not 0: the response was cut off before its end", "environment";
+            terminated: u8, Sequences,
+                "not 0: the response ended on its own; given with `truncated` and `bootstrap`, or not at all",
+                "environment";
+            truncated: u8, Sequences,
+                "not 0: the response was cut off before its end; not beside `terminated`", "environment";
             bootstrap: f32, Sequences, "value of what would follow a truncated response", "critic";
             cu_turns: u32, TurnOffsets,
                 "turn k holds tokens `cu_turns[k]..cu_turns[k+1]`; each sequence starts a turn (MARS)",

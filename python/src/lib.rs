@@ -7,7 +7,9 @@ mod prepared;
 mod totals;
 
 use lockstep::columns::{Column, Columns};
+use lockstep::core::policy_loss::sum;
 use lockstep::core::ragged::{In, Out};
+use lockstep::core::require;
 use lockstep::plan::{Calls, Capacity, CreditViews, Slot};
 use lockstep::{Call, Device, Error, Metrics, Outputs, Plan, Recipe, Views, recipe};
 use pyo3::exceptions::PyValueError;
@@ -263,6 +265,10 @@ fn metrics<'py>(
     sums: Vec<f64>,
     maxima: [f32; 2],
 ) -> PyResult<Bound<'py, PyDict>> {
+    if tokens > 0 {
+        let because = "the sums of `Loss`";
+        require::length("sums", sum::SUMS, because, sums.len()).map_err(|error| refused(error.into()))?;
+    }
     named(py, &Metrics::new(tokens, &sums, maxima))
 }
 

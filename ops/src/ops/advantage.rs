@@ -227,6 +227,6 @@ fn bad_baseline(
 /// The error for a group of one without a `singleton` policy.
 #[doc(hidden)]
 pub fn lone(group: usize) -> Error {
-    let expected = "a group with at least two counted sequences, or a `singleton` policy: zero or raw_reward";
+    let expected = "a group with at least two counted sequences, or a `singleton` choice that takes one";
     Argument::Value { argument: "cu_groups", index: Some(group), expected, got: 1.0 }.into()
 }

@@ -44,6 +44,11 @@ impl Problem {
     pub fn marked_answer(response: &str) -> Option<&str> {
         response.rsplit_once(ANSWER_MARK).map(|(_, answer)| answer.trim())
     }
+
+    /// The working of a response: all of it up to the first `#`.
+    pub fn working(response: &str) -> &str {
+        response.split(ANSWER_MARK).next().unwrap_or(response)
+    }
 }
 
 /// A source of problems, with a fixed split into a training part and a held-out part that share no prompt.

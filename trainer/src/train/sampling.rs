@@ -277,14 +277,16 @@ impl Trainer {
         Ok(groups)
     }
 
-    /// Replaces the verifier's judgement by RuscaRL's reward, whose criteria are this and what else can be
-    /// judged.
+    /// Replaces the verifier's judgement by RuscaRL's reward, whose criteria are this, the working alone, and
+    /// the end.
     fn reward_by_rubric(&self, groups: &mut [Group], points: [f64; 3]) -> Result<()> {
         for Group { problem, responses, .. } in groups {
+            let worked = Problem::working(&problem.solution);
             for response in responses {
-                let works = self.judged_steps(problem, &response.tokens)?.iter().all(|(_, right)| *right);
+                let works = Problem::working(&self.vocab.decode(&response.tokens)) == worked;
                 let met = [response.reward > rapo::SUCCESS, works, response.tokens.last() != Some(&END)];
-                response.reward = rubric::reward(&points, &met)? as f32;
+                // The sum over no criterion is -0.
+                response.reward = rubric::reward(&points, &met)? as f32 + 0.0;
             }
         }
         Ok(())
@@ -365,17 +367,21 @@ mod tests {
             let response = [&trainer.vocab.encode(said).unwrap(), end].concat();
             Response::new(Sampled { logp: vec![0.0; response.len()], response, routed: None }, reward)
         };
-        let said: [(&str, &[u32], f32); 5] = [
+        let said: [(&str, &[u32], f32); 8] = [
             ("1+2=3 #3", &[END], 1.0),
             ("1+2=4 #3", &[END], 1.0),
             ("1+2=4 #4", &[END], 0.0),
             ("1+2=3 ", &[], 0.0),
             ("1+2=4 #3", &[], 1.0),
+            ("1+2=3 #4", &[END], 0.0),
+            ("1+2=3 1+", &[END], 0.0),
+            ("#3", &[END], 1.0),
         ];
         let problem = Problem { prompt: "1+2=".into(), solution: "1+2=3 #3".into(), answer: "3".into() };
         let mut group = [Group { row: 0, problem, responses: said.map(response).into(), baseline: 0.0 }];
         trainer.reward_by_rubric(&mut group, [2.0, 1.0, -1.0]).unwrap();
-        assert_eq!(group[0].rewards(), [3.0, 2.0, 0.0, 0.0, 1.0].map(|points: f32| points / 3.0));
+        let points = [3.0, 2.0, 0.0, 0.0, 1.0, 1.0, 0.0, 2.0].map(|points: f32| (points / 3.0).to_bits());
+        assert_eq!(group[0].rewards().into_iter().map(f32::to_bits).collect::<Vec<_>>(), points);
     }
 
     /// With rate 0 the policy stays as it is: what is learnt from is turned round, with and without an engine

@@ -116,6 +116,15 @@ fn train_refuses() {
         (&["train", "--rubric", "1,nan,0"], &["--rubric is [1.0, NaN, 0.0]", "finite points"]),
         (&["train", "--rubric", "2,1,-1", "--task", "kuhn"], &["--rubric with --task kuhn"]),
         (&["train", "--rubric", "2,1,-1", "--recipe", "psr"], &["psr expects the rewards 0 and 1"]),
+        (
+            &["train", "--rubric", "2,1,-1", "--recipe", "remax"],
+            &["remax subtracts a baseline", "`greedy_response`"],
+        ),
+        (&["train", "--rubric", "2,1,-1", "--recipe", "v0_5"], &["v0_5 subtracts", "`prior_value`"]),
+        (
+            &["train", "--length-reward", "0.25", "--recipe", "mssr"],
+            &["--length-reward is 0.25", "mssr subtracts a baseline", "`tracked_value`"],
+        ),
         (&["train", "--rubric", "2,1,-1", "--length-reward", "1"], &["--length-reward with --rubric"]),
         (&["train", "--length-reward", "1", "--task", "kuhn"], &["--length-reward with --task kuhn"]),
         (

@@ -106,6 +106,13 @@ pub(super) fn check(recipe: &Recipe, config: &Config, task: &Task) -> Result<()>
         let name = &recipe.name;
         ensure!(reads(Column::rewards), "{option}, but the recipe {name} reads no reward of a response");
         ensure!(!binary, "{option}, but the recipe {name} expects the rewards 0 and 1");
+        if let Some(duty) = recipe.duties().into_iter().find(|duty| JUDGED.contains(duty)) {
+            bail!(
+                "{option}, but the recipe {name} subtracts a baseline that the verifier judges, 0 to 1: expected \
+                 a recipe without the duty `{}`",
+                duty.name()
+            );
+        }
     }
     let select = config.pool.unwrap_or_default().select;
     let excluded = recipe.duties().into_iter().find_map(|duty| Some((duty, select.excludes(duty)?)));
@@ -117,6 +124,9 @@ pub(super) fn check(recipe: &Recipe, config: &Config, task: &Task) -> Result<()>
 
 /// The columns that hold the verifier's rewards.
 const FLIPPED: [Column; 3] = [Column::rewards, Column::token_rewards, Column::reward_components];
+
+/// Duties whose baseline is what the verifier says of a greedy response, or said of earlier ones.
+const JUDGED: [Duty; 3] = [Duty::GreedyResponse, Duty::TrackedValue, Duty::PriorValue];
 
 /// What a run lacks for a recipe, on a kind of task, with or without routing.
 fn lacking(recipe: &Recipe, kind: Kind, routing: bool) -> Vec<String> {

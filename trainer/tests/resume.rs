@@ -1,6 +1,7 @@
 //! A run that is killed at any moment and resumed ends with the bits of an uninterrupted run.
 #![cfg(feature = "model")]
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -23,6 +24,13 @@ fn result(folder: &Path) -> [Vec<u8>; 2] {
     ["checkpoint.safetensors", "metrics.jsonl"].map(|name| fs::read(folder.join(name)).unwrap())
 }
 
+/// The rollouts in a folder of dumps.
+fn dumped(folder: &Path) -> BTreeMap<String, Vec<u8>> {
+    let files = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap());
+    let named = files.map(|file| (file.file_name().into_string().unwrap(), file.path()));
+    named.filter(|(name, _)| name.starts_with("rollouts-")).map(|(n, p)| (n, fs::read(p).unwrap())).collect()
+}
+
 #[test]
 fn killed_and_resumed_runs_end_with_the_same_bits() {
     kill_and_resume(SIZES);
@@ -37,10 +45,14 @@ fn kill_and_resume(sizes: &str) {
     let root = tempfile::tempdir().unwrap();
     let unbroken = root.path().join("unbroken");
     let start = std::time::Instant::now();
-    assert!(lockstep(sizes, &[("--out", &unbroken)]).status().unwrap().success());
+    let dump = root.path().join("dump");
+    let first = lockstep(sizes, &[("--out", &unbroken), ("--dump-rollouts", &dump)]).status();
+    assert!(first.unwrap().success());
     let whole = start.elapsed();
     let expected = result(&unbroken);
     assert_eq!(String::from_utf8_lossy(&expected[1]).lines().count(), 10);
+    let rollouts = dumped(&dump);
+    assert_eq!(rollouts.len(), 6);
 
     // A different number of threads gives the same bits.
     let one = root.path().join("one-thread");
@@ -51,13 +63,14 @@ fn kill_and_resume(sizes: &str) {
     let mut kills = 0;
     for (round, share) in [7, 13, 23, 37, 61].into_iter().enumerate() {
         let folder = root.path().join(format!("killed-{round}"));
+        let dump = root.path().join(format!("dump-{round}"));
         for attempt in 0_u32.. {
             assert!(attempt < 60, "no progress");
             let has_checkpoint = folder.join("checkpoint.safetensors").exists();
             let mut child = if has_checkpoint {
-                lockstep("", &[("--resume", &folder)]).spawn().unwrap()
+                lockstep("", &[("--resume", &folder), ("--dump-rollouts", &dump)]).spawn().unwrap()
             } else {
-                lockstep(sizes, &[("--out", &folder)]).spawn().unwrap()
+                lockstep(sizes, &[("--out", &folder), ("--dump-rollouts", &dump)]).spawn().unwrap()
             };
             // Delays grow with each attempt, so that the test ends on a machine of any speed.
             std::thread::sleep(whole * share / 100 + whole * attempt / 20 + Duration::from_millis(5));
@@ -70,6 +83,7 @@ fn kill_and_resume(sizes: &str) {
             kills += 1;
         }
         assert_eq!(result(&folder), expected, "round {round}");
+        assert_eq!(dumped(&dump), rollouts, "round {round}");
         assert!(folder.join("report.html").exists());
         let left: Vec<_> = fs::read_dir(&folder).unwrap().map(|e| e.unwrap().file_name()).collect();
         assert!(!left.iter().any(|n| n.to_string_lossy().starts_with(".unfinished")), "{left:?}");
@@ -148,11 +162,18 @@ fn what_lies_in_a_folder_is_neither_taken_nor_lost() {
     let small = "train --task addition:1 --steps 2 --prompts 2 --group 4 --minibatches 1 --warm-steps 1 \
                  --warm-updates 1 --measure 4 --layers 1 --width 8 --flip-rewards 0.5";
     assert_eq!(run(&format!("{small} --dump-rollouts dump --out a")).0, Some(0));
+    // Only later steps, and only routing, are somebody's too.
+    fs::create_dir(at.join("late")).unwrap();
+    fs::copy(at.join("dump/rollouts-000002.safetensors"), at.join("late/routing-000002.safetensors")).unwrap();
+    assert_eq!(run(&format!("{small} --seed 2 --out other")).0, Some(0));
     let metrics = at.join("a/metrics.jsonl");
     let damaged = fs::read_to_string(&metrics).unwrap().replacen("\"phase\"", "\"phase", 1);
     fs::write(&metrics, damaged).unwrap();
     for (line, says) in [
         (format!("{small} --dump-rollouts dump --out b"), "rollouts-000001.safetensors exists"),
+        (format!("{small} --dump-rollouts late --out b"), "routing-000002.safetensors exists"),
+        ("train --resume other --dump-rollouts dump".to_owned(), "run.json is of a run of another"),
+        ("train --resume other --dump-rollouts late".to_owned(), "routing-000002.safetensors exists"),
         (format!("{small} --rate 1e30 --out c"), "the run diverged"),
         ("train --resume a".to_owned(), "metrics.jsonl, line 1"),
     ] {

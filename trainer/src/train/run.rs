@@ -1,11 +1,13 @@
 //! A run from its command line, or from its checkpoint, to its report.
 
+use std::fs::{read_dir, read_to_string};
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, bail, ensure};
 
 use super::args::{TrainArgs, check_free};
 use super::record::{Journal, REPORT, Record, read};
@@ -13,6 +15,7 @@ use super::sampler::Sampler;
 use super::screen::Screen;
 use super::state::State;
 use super::trainer::Trainer;
+use crate::config::Config;
 use crate::lock::Lock;
 use crate::print::print;
 use crate::{atomic, report, threads};
@@ -27,7 +30,7 @@ pub fn train(args: &TrainArgs) -> Result<bool> {
             let (saved, state) = State::load(folder)?;
             let (config, task) =
                 args.resumed_config(saved).with_context(|| format!("cannot resume {}", folder.display()))?;
-            make_dump(args)?;
+            make_dump(args, &config)?;
             atomic::clear_unfinished(folder)?;
             (Trainer::new(config, task, device)?, folder.clone(), lock, state)
         }
@@ -36,7 +39,7 @@ pub fn train(args: &TrainArgs) -> Result<bool> {
             let trainer = Trainer::new(config, task, device)?;
             let folder = args.new_folder(trainer.config())?;
             // First: with a checkpoint in the run's folder, the same command would be refused.
-            make_dump(args)?;
+            make_dump(args, trainer.config())?;
             make_folder(&folder)?;
             let lock = Lock::take(&folder)?;
             // Another process may have used the folder in the meantime.
@@ -57,16 +60,37 @@ fn make_folder(folder: &Path) -> Result<()> {
     std::fs::create_dir_all(folder).with_context(|| format!("cannot make folder {}", folder.display()))
 }
 
-/// Makes the folder of `--dump-rollouts`, and checks that files can be written into it.
-fn make_dump(args: &TrainArgs) -> Result<()> {
+/// Says whose rollouts a folder holds.
+const OWNER: &str = "run.json";
+
+/// Makes the folder of `--dump-rollouts` this run's own. The owner is a configuration: whatever run has it
+/// writes the same bytes, so a resumed one may write the steps again that a kill took from its checkpoint.
+fn make_dump(args: &TrainArgs, config: &Config) -> Result<()> {
     let Some(folder) = &args.dump_rollouts else { return Ok(()) };
     make_folder(folder)?;
-    for first in ["rollouts-000001.safetensors", "routing-000001.safetensors"].map(|name| folder.join(name)) {
-        let taken = args.resume.is_none() && first.symlink_metadata().is_ok_and(|file| file.is_file());
-        ensure!(!taken, "{} exists: expected a folder of its own for --dump-rollouts", first.display());
+    let owner = folder.join(OWNER);
+    atomic::check(&owner)?;
+    let own = serde_json::to_string(config)?;
+    let found = match read_to_string(&owner) {
+        Err(error) if error.kind() == ErrorKind::NotFound => None,
+        read => Some(read.with_context(|| format!("cannot read {}", owner.display()))?),
+    };
+    let expected = "expected a folder of its own for --dump-rollouts";
+    ensure!(
+        found.as_ref().is_none_or(|found| *found == own),
+        "{} is of a run of another configuration: {expected}",
+        owner.display()
+    );
+    if args.resume.is_none() || found.is_none() {
+        let dumped = |name: &str| ["rollouts-", "routing-"].iter().any(|kind| name.starts_with(kind));
+        let names = read_dir(folder)?.map(|entry| Ok(entry?.file_name())).collect::<Result<Vec<_>>>()?;
+        if let Some(taken) = names.into_iter().filter(|name| dumped(&name.to_string_lossy())).min() {
+            let taken = folder.join(taken);
+            atomic::check(&taken)?;
+            bail!("{} exists: {expected}", taken.display());
+        }
     }
-    tempfile::tempfile_in(folder).with_context(|| format!("cannot write into {}", folder.display()))?;
-    Ok(())
+    atomic::write(&owner, own.as_bytes())
 }
 
 /// A flag set by the first Ctrl-C; a second one exits at once, which is safe.

@@ -276,23 +276,30 @@ fn a_live_report_refreshes_itself_until_the_run_ends() {
     let at = root.path();
     let page = |folder: &str| fs::read_to_string(at.join(folder).join("report.html")).unwrap();
     let refresh = "<meta http-equiv=\"refresh\"";
-    let train = format!("train {TINY} --report-live --out");
+    let train = format!("train {TINY} --dump-rollouts dump --device cpu --report-live --out");
     // A first run, then its continuation: each writes a page after its first step, and one when stopped.
     for (command, progress) in [
         (format!("{train} run --warm-steps 1 --steps 100000"), " · running: "),
-        ("train --resume run --report-live".to_owned(), " of 100000<"),
+        (
+            "train --resume run --dump-rollouts dump --report-live --threads 1 --device cpu".to_owned(),
+            " of 100000<",
+        ),
     ] {
         let before = lines(&at.join("run"));
-        let mut run = lockstep(at, &command).spawn().unwrap();
+        let mut run = lockstep(at, &command).stdout(Stdio::piped()).spawn().unwrap();
         wait_for_lines(&mut run, &at.join("run"), before + 1);
         let first = page("run");
         assert!(first.contains(refresh) && first.contains(progress) && first.ends_with("</html>\n"));
         assert!(Command::new("kill").args(["-INT", &run.id().to_string()]).status().unwrap().success());
-        assert_eq!(run.wait().unwrap().code(), Some(130));
+        let output = run.wait_with_output().unwrap();
+        assert_eq!(output.status.code(), Some(130));
         assert!(!page("run").contains(refresh));
+        // How to continue, with every option that a checkpoint does not hold.
+        let again = "--resume run --dump-rollouts dump --report-live --threads 1 --device cpu\n";
+        assert!(String::from_utf8_lossy(&output.stdout).ends_with(again), "{output:?}");
     }
     // Nothing of it stays: without the flag the same steps give the same page.
-    fine(at, &format!("{train} done --warm-steps 1 --steps 2"));
+    fine(at, &format!("train {TINY} --report-live --out done --warm-steps 1 --steps 2"));
     let live = page("done");
     assert!(!live.contains(refresh) && !live.contains("running"));
     fine(at, "train --resume done");

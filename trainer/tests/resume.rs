@@ -164,7 +164,8 @@ fn what_lies_in_a_folder_is_neither_taken_nor_lost() {
     assert_eq!(run(&format!("{small} --dump-rollouts dump --out a")).0, Some(0));
     // Only later steps, and only routing, are somebody's too.
     fs::create_dir(at.join("late")).unwrap();
-    fs::copy(at.join("dump/rollouts-000002.safetensors"), at.join("late/routing-000002.safetensors")).unwrap();
+    fs::copy(at.join("dump/rollouts-000002.safetensors"), at.join("late/routing-000002.safetensors"))
+        .unwrap();
     assert_eq!(run(&format!("{small} --seed 2 --out other")).0, Some(0));
     let metrics = at.join("a/metrics.jsonl");
     let damaged = fs::read_to_string(&metrics).unwrap().replacen("\"phase\"", "\"phase", 1);

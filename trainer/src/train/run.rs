@@ -51,8 +51,7 @@ pub fn train(args: &TrainArgs) -> Result<bool> {
     };
     // Fail now rather than after hours of training.
     atomic::check(&folder.join(REPORT))?;
-    let (dump, live) = (args.dump_rollouts.clone(), args.report_live);
-    let run = Run { trainer, folder, _lock: lock, dump, live, stop: on_ctrl_c()? };
+    let run = Run { args, trainer, folder, _lock: lock, stop: on_ctrl_c()? };
     threads::on_pool(args.threads.map(usize::from), || run.go(state))
 }
 
@@ -106,16 +105,26 @@ pub(crate) fn on_ctrl_c() -> Result<Arc<AtomicBool>> {
     Ok(stop)
 }
 
-struct Run {
+/// The options given that no checkpoint holds.
+fn unsaved(args: &TrainArgs) -> String {
+    let options = [
+        args.dump_rollouts.as_ref().map(|folder| format!(" --dump-rollouts {}", folder.display())),
+        args.report_live.then(|| " --report-live".to_owned()),
+        args.threads.map(|threads| format!(" --threads {threads}")),
+        args.device.as_ref().map(|device| format!(" --device {device}")),
+    ];
+    options.into_iter().flatten().collect()
+}
+
+struct Run<'a> {
+    args: &'a TrainArgs,
     trainer: Trainer,
     folder: PathBuf,
     _lock: Lock,
-    dump: Option<PathBuf>,
-    live: bool,
     stop: Arc<AtomicBool>,
 }
 
-impl Run {
+impl Run<'_> {
     fn go(&self, mut state: State) -> Result<bool> {
         let config = self.trainer.config();
         let mut journal = Journal::open(&self.folder, state.progress.lines())?;
@@ -126,12 +135,13 @@ impl Run {
         let mut reported: Option<Instant> = None;
         while !state.progress.warm_done || state.progress.rl_steps < config.rl.steps {
             if self.stop.load(Ordering::SeqCst) {
-                if self.live {
+                if self.args.report_live {
                     self.report(false)?;
                 }
                 screen.line(&format!(
-                    "stopped; continue with: lockstep train --resume {}",
-                    self.folder.display()
+                    "stopped; continue with: lockstep train --resume {}{}",
+                    self.folder.display(),
+                    unsaved(self.args)
                 ));
                 return Ok(false);
             }
@@ -140,7 +150,7 @@ impl Run {
             let seconds = start.elapsed().as_secs_f64();
             journal.append(&record, seconds)?;
             state.save(config, &self.folder)?;
-            if self.live && reported.is_none_or(|at| at.elapsed() >= report::EVERY) {
+            if self.args.report_live && reported.is_none_or(|at| at.elapsed() >= report::EVERY) {
                 self.report(true)?;
                 reported = Some(Instant::now());
             }
@@ -218,7 +228,7 @@ impl Run {
         }
         screen.begin("rollouts", config.rl.minibatches as u64 + 1);
         let super::RlStep { record, rollouts, routing } = self.trainer.rl_step(state, |i| screen.tick(i))?;
-        if let Some(folder) = &self.dump {
+        if let Some(folder) = &self.args.dump_rollouts {
             let file = |what: &str| folder.join(format!("{what}-{:06}.safetensors", record.step));
             atomic::write(&file("rollouts"), &rollouts.to_safetensors()?)?;
             if let Some(trace) = &routing {

@@ -175,10 +175,12 @@ fn what_lies_in_a_folder_is_neither_taken_nor_lost() {
         (format!("{small} --dump-rollouts late --out b"), "routing-000002.safetensors exists"),
         ("train --resume other --dump-rollouts dump".to_owned(), "run.json is of a run of another"),
         ("train --resume other --dump-rollouts late".to_owned(), "routing-000002.safetensors exists"),
-        (format!("{small} --rate 1e30 --out c"), "the run diverged"),
+        (format!("{small} --rate 1e30 --report-live --out c"), "the run diverged"),
         ("train --resume a".to_owned(), "metrics.jsonl, line 1"),
     ] {
         let (code, said) = run(&line);
         assert!(code == Some(2) && said.contains(says), "{line}: {said}");
     }
+    let page = fs::read_to_string(at.join("c/report.html")).unwrap();
+    assert!(!page.contains("http-equiv=\"refresh\"") && !page.contains(" · running"), "it failed");
 }

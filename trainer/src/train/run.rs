@@ -52,7 +52,14 @@ pub fn train(args: &TrainArgs) -> Result<bool> {
     // Fail now rather than after hours of training.
     atomic::check(&folder.join(REPORT))?;
     let run = Run { args, trainer, folder, _lock: lock, stop: on_ctrl_c()? };
-    threads::on_pool(args.threads.map(usize::from), || run.go(state))
+    threads::on_pool(args.threads.map(usize::from), || {
+        run.go(state).inspect_err(|_| {
+            if args.report_live {
+                // No longer that of a run that goes on; the first error says why the run ended.
+                let _ = run.report(false);
+            }
+        })
+    })
 }
 
 fn make_folder(folder: &Path) -> Result<()> {

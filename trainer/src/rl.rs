@@ -116,8 +116,8 @@ impl Algorithm {
     }
 
     /// How far the sampling policy is from the same policy as the trainer computes it.
-    pub fn mismatch(&self, rollouts: &RolloutsBuf) -> Result<Option<RatioStats>> {
-        self.compare(rollouts, rollouts.logp_rollout.as_deref(), rollouts.logp_old.as_deref())
+    pub fn mismatch(&self, rollouts: &RolloutsBuf, trainer: Option<&[f32]>) -> Result<Option<RatioStats>> {
+        self.compare(rollouts, rollouts.logp_rollout.as_deref(), trainer)
     }
 
     /// How far the policy is from the reference: ratio statistics of reference against policy, whose `kl_k3`

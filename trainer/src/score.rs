@@ -121,7 +121,7 @@ fn scalars(
         ("singleton_groups", credit.groups.singleton_groups() as f64),
     ];
     scalars.extend(metrics(&measured));
-    if let Some(mismatch) = algorithm.mismatch(rollouts)? {
+    if let Some(mismatch) = algorithm.mismatch(rollouts, rollouts.logp_old.as_deref())? {
         scalars.extend(mismatch_metrics(&mismatch));
     }
     if let Some(correction) = &credit.correction {

@@ -243,6 +243,21 @@ fn the_synchronous_schedule_changes_nothing() {
     }
 }
 
+/// The engine is compared with the trainer, not with itself, whichever of them is the old policy.
+#[test]
+fn the_mismatch_does_not_depend_on_the_old_policy() {
+    let mismatch = |old: &str| {
+        let trainer = trainer("addition:1", &format!("grpo --async sync --old {old}")).unwrap();
+        let mut state = State::new(trainer.config());
+        state.reference = Some(state.weights.clone());
+        let r = trainer.rl_step(&mut state, drop).unwrap().record;
+        [r.mismatch_k1, r.mismatch_k3, r.mismatch_min, r.mismatch_max, r.mismatch_std]
+    };
+    let found = mismatch("engine");
+    assert_eq!(found, mismatch("trainer"));
+    assert!(found[1] > 0.0 && found[2] < found[3], "{found:?}");
+}
+
 /// Whether there is a critic is decided after the choices: they do what they do in a file.
 #[test]
 fn choices_do_what_they_do_in_a_file() {

@@ -2,11 +2,12 @@
 
 use anyhow::{Context, Result, bail};
 use lockstep::routing::RoutingTrace;
-use lockstep::{Call, Column, Credit, Duty, Loss, RolloutsBuf};
+use lockstep::{Call, Column, Credit, Duty, Loss, RatioStats, RolloutsBuf};
 
 use super::abilities;
 use super::args::TrainArgs;
 use super::columns::Packed;
+use super::engine::OldPolicy;
 use super::group::{Group, Response};
 use super::minibatches::write_back;
 use super::pool::Prompts;
@@ -177,6 +178,7 @@ impl Trainer {
         let responses: Vec<&Response> = groups.iter().flat_map(|group| &group.responses).collect();
         let engine: Vec<&Record> = responses.iter().filter_map(|response| response.routed.as_ref()).collect();
         let mode = self.config.routing.map(|routing| routing.mode);
+        let mismatch = self.mismatch(&rollouts)?;
         let mut credit = self.algorithm.advantages(&rollouts)?;
         self.weigh(&state.memory.pool, &groups, &mut credit)?;
         state.memory.role_values.clone_from(&credit.state.role_values);
@@ -257,7 +259,7 @@ impl Trainer {
             rate: f64::from(rate),
             grad_norm: f64::from(grad_norm) / parts as f64,
             step: state.progress.rl_steps,
-            ..self.describe(&rollouts, &credit, sampled)?
+            ..self.describe(&rollouts, &credit, mismatch, sampled)?
         };
         if self.config.measure.blame {
             record.blame = self.blame(&groups, &credit)?;
@@ -316,11 +318,24 @@ impl Trainer {
         }
     }
 
+    /// How far the engine is from the trainer at the start of a step, before an update changes `logp`. With
+    /// `--old engine` the old policy is the engine's.
+    fn mismatch(&self, rollouts: &RolloutsBuf) -> Result<RatioStats> {
+        let engine = self.config.asynchronous.is_some_and(|own| own.old == OldPolicy::Engine);
+        let trainer = if engine { &rollouts.logp } else { &rollouts.logp_old };
+        Ok(self.algorithm.mismatch(rollouts, trainer.as_deref())?.unwrap_or_default())
+    }
+
     /// The logged statistics of a batch, with each token's log-probability in its own update.
-    fn describe(&self, rollouts: &RolloutsBuf, credit: &Credit, record: RlRecord) -> Result<RlRecord> {
+    fn describe(
+        &self,
+        rollouts: &RolloutsBuf,
+        credit: &Credit,
+        mismatch: RatioStats,
+        record: RlRecord,
+    ) -> Result<RlRecord> {
         let loss = self.algorithm.loss(rollouts, credit)?;
         let (total, m) = loss.loss.zip(loss.metrics).context("the loss was asked for, but not computed")?;
-        let mismatch = self.algorithm.mismatch(rollouts)?.unwrap_or_default();
         let drift = self.algorithm.drift(rollouts)?.unwrap_or_default();
         Ok(RlRecord {
             loss: total,

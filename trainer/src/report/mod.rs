@@ -109,7 +109,7 @@ pub fn html(config: &Config, records: &[Record], seconds: &[f64], running: bool)
          all tokens that a step learns from (groups whose rewards differ), each with the log-probability it \
          had in its own update.</p>\n<section class=\"plots\">\n",
     );
-    page.push_str(&plots(game, &warm, &rl)?.join("\n"));
+    page.push_str(&plots(config, &warm, &rl)?.join("\n"));
     page.push_str(&engine_plots(&rl)?.join("\n"));
     page.push_str(&routing::plots(&rl)?.join("\n"));
     page.push_str("</section>\n");
@@ -120,7 +120,10 @@ pub fn html(config: &Config, records: &[Record], seconds: &[f64], running: bool)
     Ok(page)
 }
 
-fn plots(game: bool, warm: &[&WarmRecord], rl: &[&RlRecord]) -> Result<Vec<String>> {
+fn plots(config: &Config, warm: &[&WarmRecord], rl: &[&RlRecord]) -> Result<Vec<String>> {
+    let game = config.game().is_some();
+    // Rewards that are more than right or wrong.
+    let shaped = config.rl.rubric.is_some() || config.rl.length_reward > 0.0;
     let of = |f: fn(&RlRecord) -> f64| rl.iter().map(|r| (r.step as f64, f(r))).collect::<Vec<_>>();
     let line = |name, color, f| Series::Line { name, color, points: of(f), dots: false };
     let band = |name, color, low: Field, high: Field| {
@@ -157,7 +160,7 @@ fn plots(game: bool, warm: &[&WarmRecord], rl: &[&RlRecord]) -> Result<Vec<Strin
     });
     let clean: Vec<_> = rl.iter().filter_map(|r| Some((r.step as f64, r.clean_reward?))).collect();
     let clean = (!clean.is_empty()).then_some(Series::Line {
-        name: "before flips",
+        name: if shaped { "by the verifier" } else { "before flips" },
         color: GREEN,
         points: clean,
         dots: false,
@@ -167,8 +170,8 @@ fn plots(game: bool, warm: &[&WarmRecord], rl: &[&RlRecord]) -> Result<Vec<Strin
         false => {
             let reward = line("mean reward", BLUE, |r| r.reward);
             let series: Vec<Series> = [reward, measured].into_iter().chain(clean).collect();
-            Plot { y: Some((0.0, 1.0)), ..plot("Reward and held-out pass@1", "fraction solved") }
-                .figure(x, &series)?
+            let y_label = if shaped { "mean reward" } else { "fraction solved" };
+            Plot { y: Some((0.0, 1.0)), ..plot("Reward and held-out pass@1", y_label) }.figure(x, &series)?
         }
     };
     let mut plots = vec![
@@ -332,6 +335,21 @@ mod tests {
     use super::*;
     use crate::routing::Mismatches;
     use crate::task::Task;
+
+    /// Rewards beyond 0 and 1 are drawn where they are, under what they are called.
+    #[test]
+    fn shaped_rewards_have_their_own_axis() {
+        let mut config = Config::new("addition:1", &Task::named("addition:1").unwrap(), "grpo").unwrap();
+        let mut first = |rubric, reward| {
+            config.rl.rubric = rubric;
+            let rl = RlRecord { step: 1, reward, clean_reward: Some(0.5), ..RlRecord::default() };
+            plots(&config, &[], &[&rl]).unwrap().swap_remove(0)
+        };
+        let (plain, shaped) = (first(None, 0.25), first(Some([1.0, 0.0, -2.0]), -1.5));
+        assert!(plain.contains("fraction solved") && plain.contains("before flips"), "{plain}");
+        assert!(shaped.matches("mean reward").count() == 2 && shaped.contains("by the verifier"), "{shaped}");
+        assert!(shaped.contains("\n-1.5\n") && !plain.contains("\n-"), "{shaped}");
+    }
 
     #[test]
     fn what_is_no_number_is_left_out() {

@@ -33,7 +33,7 @@ pub(super) enum Series<'a> {
 pub(super) struct Plot<'a> {
     pub(super) title: &'a str,
     pub(super) y_label: &'a str,
-    /// Fixed limits; `None` derives them from the values.
+    /// Fixed limits, if no value is beyond them; otherwise they are derived from the values.
     pub(super) y: Option<(f64, f64)>,
     /// Logarithmic y axis.
     pub(super) log: bool,
@@ -44,7 +44,8 @@ impl Plot<'_> {
     pub(super) fn figure(&self, x_label: &str, series: &[Series<'_>]) -> Result<String> {
         let values = || series.iter().flat_map(Series::values).filter(|(_, y)| y.is_finite());
         let last = values().map(|(x, _)| x).fold(1.0, f64::max);
-        let (low, high) = self.y.unwrap_or_else(|| {
+        let fixed = self.y.filter(|(low, high)| values().all(|(_, y)| (*low..=*high).contains(&y)));
+        let (low, high) = fixed.unwrap_or_else(|| {
             let low = values().map(|(_, y)| y).fold(f64::INFINITY, f64::min);
             let high = values().map(|(_, y)| y).fold(f64::NEG_INFINITY, f64::max);
             limits(low, high, self.log)

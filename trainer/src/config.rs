@@ -333,17 +333,17 @@ impl Config {
         flatten("", &serde_json::to_value(self)?, &mut a);
         flatten("", &serde_json::to_value(other)?, &mut b);
         // A field may be present in only one of them.
-        let of = |fields: &[(String, String)], name: &str| {
-            let found = fields.iter().find(|(other, _)| other == name);
-            found.map_or("not set".to_owned(), |(_, value)| value.clone())
+        let of = |fields: &[(String, Value)], name: &str| {
+            fields.iter().find(|(other, _)| other == name).map(|(_, value)| value.clone())
         };
+        let shown = |value: Option<Value>| value.map_or("not set".to_owned(), |value| text(&value));
         let mut names: Vec<&String> = a.iter().map(|(name, _)| name).collect();
         names.extend(b.iter().map(|(name, _)| name).filter(|name| a.iter().all(|(other, _)| other != *name)));
         Ok(names
             .into_iter()
             .map(|name| (name, of(&a, name), of(&b, name)))
             .filter(|(_, a, b)| a != b)
-            .map(|(name, a, b)| format!("{name}: {a} / {b}"))
+            .map(|(name, a, b)| format!("{name}: {} / {}", shown(a), shown(b)))
             .collect())
     }
 }
@@ -355,18 +355,22 @@ fn tokens(task: &Task) -> (usize, usize) {
     (Vocab::new(task.alphabet()).size(), prompt + solution + 1)
 }
 
-fn flatten(path: &str, value: &Value, out: &mut Vec<(String, String)>) {
+fn flatten(path: &str, value: &Value, out: &mut Vec<(String, Value)>) {
     match value {
         Value::Object(fields) => {
             for (name, value) in fields {
                 flatten(&if path.is_empty() { name.clone() } else { format!("{path}.{name}") }, value, out);
             }
         }
-        // All fractions are f32; shown as f32, 0.9 prints as 0.9.
-        Value::Number(n) if n.is_f64() => {
-            out.push((path.to_owned(), n.as_f64().map_or(String::new(), |x| (x as f32).to_string())));
-        }
-        other => out.push((path.to_owned(), other.to_string())),
+        other => out.push((path.to_owned(), other.clone())),
+    }
+}
+
+/// A value as text. Most fractions are f32; shown as f32, 0.9 is 0.9.
+fn text(value: &Value) -> String {
+    match value.as_f64().filter(|_| value.is_f64()) {
+        Some(x) if f64::from(x as f32) == x => (x as f32).to_string(),
+        _ => value.to_string(),
     }
 }
 
@@ -374,7 +378,7 @@ fn flatten(path: &str, value: &Value, out: &mut Vec<(String, String)>) {
 pub fn rows(config: &Config) -> Result<Vec<(String, String)>> {
     let mut out = Vec::new();
     flatten("", &serde_json::to_value(config)?, &mut out);
-    Ok(out)
+    Ok(out.into_iter().map(|(name, value)| (name, text(&value))).collect())
 }
 
 #[cfg(test)]
@@ -382,6 +386,7 @@ mod tests {
     use super::*;
     use crate::model::Precision;
     use crate::routing::Mode;
+    use crate::train::Schedule;
 
     /// Checkpoints of runs without replay are byte for byte those written before replay existed, and old ones
     /// still load.
@@ -432,5 +437,20 @@ mod tests {
         let other = text.replace("train_precision", "training_precision");
         let error = serde_json::from_str::<Config>(&other).unwrap_err().to_string();
         assert!(error.contains("training_precision"), "{error}");
+    }
+
+    /// 0.3 and its neighbour are the same f32.
+    #[test]
+    fn doubles_differ_in_their_last_bit() {
+        let task = Task::named("addition:1").unwrap();
+        let mut config = Config::new("addition:1", &task, "grpo").unwrap();
+        let mut engine = Asynchronous::new(Schedule::Areal);
+        engine.tail = 0.3;
+        config.asynchronous = Some(engine);
+        let mut other = config.clone();
+        assert_eq!(config.differences(&other).unwrap(), [""; 0]);
+        engine.tail = 0.3_f64.next_up();
+        other.asynchronous = Some(engine);
+        assert_eq!(config.differences(&other).unwrap(), ["asynchronous.tail: 0.3 / 0.30000000000000004"]);
     }
 }

@@ -247,6 +247,26 @@ mod tests {
         assert!(wrong.contains("posteriors has 48 numbers: expected 50"), "{wrong}");
     }
 
+    #[test]
+    fn gdro_refuses_an_edited_checkpoint() {
+        let refused = |outcomes, bins| {
+            let mut history = History::default();
+            (history.outcomes, history.bins) = (outcomes, bins);
+            history.sort(&[1, 4], 24).unwrap_err().to_string()
+        };
+        for (found, expected) in [
+            (refused(vec![(0, 0); 25], vec![]), "outcomes has 25 entries: expected 24, one per prompt"),
+            (refused(vec![], vec![None; 3]), "bins has 3 entries: expected 24, one per prompt"),
+            (
+                refused(vec![(0, 65); 24], vec![]),
+                "outcomes has a prompt with 65 of them: expected at most 16",
+            ),
+            (refused(vec![], vec![Some(10); 24]), "bins has bin 10: expected one below 10"),
+        ] {
+            assert!(found.contains(expected), "{found}");
+        }
+    }
+
     /// Two new prompts, in the hardest bin: losses 0.5 and 1, mean 0.75. Then the first one's rate is 1/2,
     /// and it moves to bin 5, whose weight is 1; that of bin 0 is e^(0.1 · 0.75).
     #[test]

@@ -1,6 +1,6 @@
 //! What a run knows of the prompts of its pool.
 
-use anyhow::{Result, ensure};
+use anyhow::{Result, bail, ensure};
 use lockstep::schedule::gdro_bins::{Bins, Hysteresis, Window};
 use lockstep::schedule::gdro_prompt::PromptGdro;
 use lockstep::schedule::gdro_rollout::RolloutGdro;
@@ -30,7 +30,7 @@ pub struct History {
     pub(super) outcomes: Vec<(u64, u32)>,
     /// GDRO: the bin in which each prompt was when it was last chosen, `[P]`.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    bins: Vec<Option<u32>>,
+    pub(super) bins: Vec<Option<u32>>,
     /// Prompt-GDRO: the score of each bin, as bits, `[B]`.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     scores: Vec<Option<u64>>,
@@ -71,7 +71,21 @@ impl History {
     }
 
     /// Puts prompts into their bins; returns these, and the number of prompts in each bin.
+    ///
+    /// Errors: an edited checkpoint with others.
     pub(super) fn sort(&mut self, places: &[usize], size: usize) -> Result<(Vec<usize>, Vec<u32>)> {
+        for (name, got) in [("outcomes", self.outcomes.len()), ("bins", self.bins.len())] {
+            ensure!(
+                got == 0 || got == size,
+                "memory.pool.{name} has {got} entries: expected {size}, one per prompt"
+            );
+        }
+        if let Some((_, number)) = self.outcomes.iter().find(|(_, number)| *number > HORIZON) {
+            bail!("memory.pool.outcomes has a prompt with {number} of them: expected at most {HORIZON}");
+        }
+        if let Some(bin) = self.bins.iter().flatten().find(|bin| **bin >= BINS.count) {
+            bail!("memory.pool.bins has bin {bin}: expected one below {}", BINS.count);
+        }
         self.outcomes.resize(size, (0, 0));
         self.bins.resize(size, None);
         for &place in places {

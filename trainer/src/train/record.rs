@@ -202,6 +202,8 @@ struct Lines {
 pub const METRICS: &str = "metrics.jsonl";
 /// The seconds each step took; kept out of the metrics because no two runs agree on them.
 pub(super) const TIMINGS: &str = "timings.jsonl";
+/// A line of the timings that a power cut took: only the metrics are flushed to the disk.
+const UNKNOWN: &str = "{\"seconds\":null}";
 /// The report of a finished run, or with `--report-live` of one that goes on.
 pub(super) const REPORT: &str = "report.html";
 
@@ -210,8 +212,8 @@ impl Journal {
     /// writing a line and the checkpoint that covers it will write that line again, and its last line may be
     /// incomplete.
     pub(super) fn open(folder: &Path, lines: u64) -> Result<Self> {
-        let metrics = Lines::open(folder.join(METRICS), lines, true)?;
-        let timings = Lines::open(folder.join(TIMINGS), lines, false)?;
+        let metrics = Lines::open(folder.join(METRICS), lines, None)?;
+        let timings = Lines::open(folder.join(TIMINGS), lines, Some(UNKNOWN))?;
         Ok(Self { metrics, timings })
     }
 
@@ -227,8 +229,8 @@ impl Journal {
 }
 
 impl Lines {
-    /// Opens a file and keeps its first `least` lines; if `strict`, it must have that many.
-    fn open(path: PathBuf, least: u64, strict: bool) -> Result<Self> {
+    /// Opens a file and keeps its first `least` lines; it must have that many, or `lost` stands for the rest.
+    fn open(path: PathBuf, least: u64, lost: Option<&str>) -> Result<Self> {
         atomic::check(&path)?;
         let bytes = match std::fs::read(&path) {
             Err(error) if error.kind() == ErrorKind::NotFound => Vec::new(),
@@ -238,7 +240,7 @@ impl Lines {
             bytes.iter().enumerate().filter(|(_, b)| **b == b'\n').map(|(i, _)| i + 1).collect();
         let found = ends.len() as u64;
         ensure!(
-            found >= least || !strict,
+            found >= least || lost.is_some(),
             "{} has {found} lines, but the checkpoint was written after {least}",
             path.display()
         );
@@ -250,7 +252,9 @@ impl Lines {
             Ok(file)
         };
         let file = open().with_context(|| format!("cannot open {}", path.display()))?;
-        Ok(Self { file, path, length })
+        let mut lines = Self { file, path, length };
+        (found..least).try_for_each(|_| lines.append(lost.unwrap_or_default()))?;
+        Ok(lines)
     }
 
     /// Appends a line, or leaves the file unchanged.
@@ -276,11 +280,11 @@ pub fn read(folder: &Path) -> Result<Vec<Record>> {
     text.lines().enumerate().map(parse).collect()
 }
 
-/// The recorded seconds per step.
+/// The recorded seconds of each step; 0 where they are lost.
 pub fn read_seconds(folder: &Path) -> Vec<f64> {
     let text = std::fs::read_to_string(folder.join(TIMINGS)).unwrap_or_default();
     let seconds = |line: &str| serde_json::from_str::<serde_json::Value>(line).ok()?.get("seconds")?.as_f64();
-    text.lines().filter_map(seconds).collect()
+    text.lines().map(|line| seconds(line).unwrap_or(0.0)).collect()
 }
 
 #[cfg(test)]
@@ -327,5 +331,9 @@ mod tests {
         assert_eq!(read(folder.path()).unwrap(), [record(1), record(2), record(3)]);
         assert_eq!(read_seconds(folder.path()), [0.5; 3]);
         assert!(Journal::open(folder.path(), 4).is_err());
+        // The seconds that a later step takes stay its own.
+        std::fs::write(folder.path().join(TIMINGS), "{\"seconds\":0.5}\n{\"sec").unwrap();
+        Journal::open(folder.path(), 3).unwrap().append(&record(4), 2.0).unwrap();
+        assert_eq!(read_seconds(folder.path()), [0.5, 0.0, 0.0, 2.0]);
     }
 }

@@ -1,5 +1,7 @@
 """The operator of torch: registered rightly, traced without a break, equal bits, nothing copied."""
 
+import gc
+import weakref
 from contextlib import nullcontext
 
 import pytest
@@ -225,3 +227,40 @@ def test_a_prepared_call_is_the_call_itself():
         lockstep.torch.loss("dapo", advantage, logp=above, metrics=False, **given)
     with pytest.raises(lockstep.Error, match=r"`logp_old` has shape \[8, 3\]"):
         lockstep.torch.loss("dapo", advantage, logp=new, metrics=False, **{**given, "logp_old": old[:, :3]})
+
+
+def test_a_check_to_come_keeps_the_workspace_that_it_reads(monkeypatch):
+    blocks = []
+
+    class OnGPU(lockstep.columns.Torch):
+        """Tensors of a CPU by the name of a GPU, whose launches are not waited for."""
+
+        stream, threads = 0, None
+
+        def workspace(self, size):
+            block, address = super().workspace(size)
+            blocks.append(weakref.ref(block))
+            return block, address
+
+    of, cpu = OnGPU(torch.device("cpu")), lockstep.Device("cpu", 1)
+    of.name = "cuda:0"
+    monkeypatch.setattr(lockstep.columns, "library", lambda _: of)
+    monkeypatch.setattr(lockstep.torch, "_PREPARED", {})
+    for module in (lockstep, lockstep.torch):
+        monkeypatch.setattr(module, "_device", lambda *_: cpu)
+    new, old, advantage, _, _ = batch()
+
+    def rescaled():
+        credit = lockstep.advantages("grpo", rewards=advantage, logp_old=old, wait=False)
+        credit.advantage = credit.advantage * 0.5
+        return credit
+
+    calls = [lambda metrics=metrics: lockstep.torch.loss("dapo", advantage, logp=new, logp_old=old, metrics=metrics, wait=False) for metrics in (False, True)]
+    for call in (*calls, rescaled):
+        made = call()
+        gc.collect()
+        assert made.pending is not None and blocks[-1]() is not None
+        made.check()
+        del made
+        gc.collect()
+        assert blocks[-1]() is None

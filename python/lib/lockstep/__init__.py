@@ -210,7 +210,7 @@ def _run(
     results = _Results(of, planned, block)
     device, stream = _device(of.name, of.threads), of.stream
     if not wait and of.name != "cpu":
-        results.pending = partial(planned.plan.alarms, device, stream, (address, planned.bytes))
+        results.pending = partial(_alarms, planned.plan, device, stream, (address, planned.bytes), block)
     results.losses = planned.run(
         device,
         stream,
@@ -221,6 +221,11 @@ def _run(
         wait,
     )
     return results
+
+
+def _alarms(plan: Plan, device: Device, stream: int, at: tuple[int, int], _block: Any) -> None:
+    """Waits, and raises the error that a run reported in its workspace; `_block` keeps that memory until then."""
+    plan.alarms(device, stream, at)
 
 
 _CREDIT = {

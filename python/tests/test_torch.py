@@ -245,6 +245,7 @@ def test_a_check_to_come_keeps_the_workspace_that_it_reads(monkeypatch):
     of, cpu = OnGPU(torch.device("cpu")), lockstep.Device("cpu", 1)
     of.name = "cuda:0"
     monkeypatch.setattr(lockstep.columns, "library", lambda _: of)
+    monkeypatch.setattr(lockstep.columns, "_LAYOUTS", {})
     monkeypatch.setattr(lockstep.torch, "_PREPARED", {})
     for module in (lockstep, lockstep.torch):
         monkeypatch.setattr(module, "_device", lambda *_: cpu)
@@ -264,3 +265,36 @@ def test_a_check_to_come_keeps_the_workspace_that_it_reads(monkeypatch):
         del made
         gc.collect()
         assert blocks[-1]() is None
+
+
+@pytest.mark.filterwarnings("ignore:Accessing the data pointer")
+def test_what_calls_share_is_made_for_good(monkeypatch):
+    from torch._subclasses.fake_tensor import FakeTensorMode
+
+    def advantages(logp):
+        return lockstep.advantages("grpo", rewards=torch.tensor([1.0, 0.0, 0.0, 1.0]), logp_old=logp, group_size=2).advantage
+
+    def traced(logp):
+        with pytest.raises(RuntimeError, match="data pointer"):
+            advantages(logp)
+        return logp.sum()
+
+    of = lockstep.columns._torch(torch.device("cpu"))
+    monkeypatch.setattr(of, "_shared", {})
+    monkeypatch.setattr(lockstep.columns, "_LAYOUTS", {})
+    with FakeTensorMode(), pytest.raises(lockstep.Error, match="a FakeTensor has no memory"):
+        advantages(-torch.rand(4, 8))
+    torch.func.grad(traced)(-torch.rand(4, 8))
+    assert not of._shared
+    want = advantages(-torch.rand(4, 8))
+    for width in range(1, 400):
+        assert torch.equal(advantages(-torch.rand(4, width)), want)
+    assert 0 < len(of._shared) <= 256
+    # A graph being captured writes its own offsets: nothing of it is kept, and nothing kept is in it.
+    with monkeypatch.context() as patched:
+        patched.setattr(lockstep.columns.Torch, "capturing", True)
+        kept = dict(of._shared), dict(lockstep.columns._LAYOUTS)
+        assert torch.equal(advantages(-torch.rand(4, 399)), want) and torch.equal(advantages(-torch.rand(4, 400)), want)
+        own = lockstep.columns.Batch(dict(logp_old=-torch.rand(4, 399)), 2).arrays["cu_seqlens"]
+        assert own.data_ptr() not in [tensor.data_ptr() for tensor in of._shared.values()]
+        assert kept == (of._shared, lockstep.columns._LAYOUTS)

@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from . import Credit, Error, Recipe, advantages, names, recipe
-from .columns import error
+from .columns import error, library
 from .faults import bounded, of_values
 from .torch import Loss, loss, metrics
 
@@ -136,11 +136,6 @@ def options(on_error: str | None = None, positive_logp: str | None = None) -> di
     return {name: value for name, value in found.items() if value}
 
 
-@cache
-def _ones(device: torch.device) -> Tensor:
-    return torch.ones(3, dtype=torch.int64, device=device)
-
-
 def of_sequences(advantages: Tensor, mask: Tensor) -> Tensor:
     """Returns the advantage of each sequence, `[B]`, from those of its tokens, `[B, T]`, which must be equal."""
     endless = torch.full_like(advantages, torch.inf)
@@ -153,7 +148,9 @@ def of_sequences(advantages: Tensor, mask: Tensor) -> Tensor:
 
 def sums(own: Recipe, credit: Credit, *, logp: Tensor, **columns: Any) -> Loss:
     """Computes a loss with all counts 1: a sum over tokens or sequence means, which the trainer divides."""
-    return loss(own, credit, logp=logp, counts=_ones(logp.device), **options(), **columns)
+    of: Any = library([logp])
+    ones = of.shared("ones", lambda: torch.ones(3, dtype=torch.int64, device=logp.device))
+    return loss(own, credit, logp=logp, counts=ones, **options(), **columns)
 
 
 def corrected(extends: str, correction: Mapping[str, Any], logp_old: Tensor, logp_rollout: Tensor, **batch: Any) -> Credit:

@@ -7,6 +7,7 @@ width to float32, integer masks to bytes, 64-bit offsets to 32 bits.
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from functools import cache
 from typing import Any, NamedTuple
 
@@ -140,6 +141,7 @@ class Torch:
             "f32": torch.float32,
             "f64": torch.float64,
         }
+        self._shared: dict[Any, Any] = {}
         signed = {torch.int32: torch.uint32, torch.int64: torch.uint64, torch.int8: torch.uint8, torch.bool: torch.uint8}
         self.unsigned = signed
 
@@ -192,7 +194,45 @@ class Torch:
         return at, count
 
     def offsets(self, step: int, rows: int) -> Any:
-        return _offsets(self.torch, self.device, step, rows)
+        torch = self.torch
+        return self.shared((step, rows), lambda: (torch.arange(rows + 1, dtype=torch.int32, device=self.device) * step).view(torch.uint32))
+
+    @property
+    def capturing(self) -> bool:
+        """Whether a CUDA graph records what runs on the current stream."""
+        return self.device.type == "cuda" and self.torch.cuda.is_current_stream_capturing()
+
+    def lasts(self, tensor: Any) -> bool:
+        """Returns whether later calls may use a tensor: it is no stand-in of a trace, nor written by a replay alone."""
+        wrapped = self.torch._C._functorch.is_functorch_wrapped_tensor(tensor)
+        return type(tensor) is self.torch.Tensor and not wrapped and not self.capturing
+
+    def shared(self, key: Any, make: Callable[[], Any]) -> Any:
+        """Returns the tensor that `make` makes, kept for all calls with this key.
+
+        A graph makes its own: its replays would outlive a kept one.
+        """
+        torch = self.torch
+        if torch.compiler.is_compiling() or self.capturing:
+            return make()
+        tensor = self._shared.get(key)
+        if tensor is None:
+            tensor = make()
+            if self.lasts(tensor):
+                if tensor.is_cuda:
+                    # Launches on other streams will not wait for it.
+                    torch.cuda.current_stream(self.device).synchronize()
+                if len(self._shared) >= 256:
+                    self._forget()
+                self._shared[key] = tensor
+        return tensor
+
+    def _forget(self) -> None:
+        if self.device.type == "cuda":
+            # Launches on any stream may still read the tensors.
+            self.torch.cuda.synchronize(self.device)
+        _LAYOUTS.clear()
+        self._shared.clear()
 
     def workspace(self, size: int) -> tuple[Any, int]:
         # float32 elements, as in most results: each view of a tensor costs a microsecond.
@@ -220,11 +260,6 @@ class Torch:
 
     def empty_like(self, array: Any) -> Any:
         return self.torch.empty_like(array)
-
-
-@cache
-def _offsets(torch: Any, device: Any, step: int, rows: int) -> Any:
-    return (torch.arange(rows + 1, dtype=torch.int32, device=device) * step).view(torch.uint32)
 
 
 @cache
@@ -284,7 +319,7 @@ class Batch:
             raise error("group_size", f" is {group_size!r}: expected a positive integer")
         key = _key(given, group_size)
         layout = _LAYOUTS.get(key)
-        if layout is not None:
+        if layout is not None and not (layout.added and layout.library.capturing):
             self.library, self.padded, self.size, added = layout
             given.update(added)
             self.arrays = given
@@ -313,10 +348,11 @@ class Batch:
                 raise error(name, f" has shape {list(shape)}: expected [K, {sequences}]")
         same = key is not None and all(array.data_ptr() == given[name].data_ptr() for name, array in self.arrays.items() if name in given)
         if same and any(COLUMNS[name].shape == TOKENS for name in given):
-            if len(_LAYOUTS) >= 1024:
-                _LAYOUTS.clear()
             added = {name: array for name, array in self.arrays.items() if name not in given}
-            _LAYOUTS[key] = _Layout(of, self.padded, self.size, added)
+            if all(of.lasts(array) for array in added.values()):
+                if len(_LAYOUTS) >= 1024:
+                    _LAYOUTS.clear()
+                _LAYOUTS[key] = _Layout(of, self.padded, self.size, added)
 
     def _rows(self, name: str) -> int:
         shape = self.library.shape(self.arrays[name])

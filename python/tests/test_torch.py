@@ -1,8 +1,10 @@
 """The operator of torch: registered rightly, traced without a break, equal bits, nothing copied."""
 
 import gc
+import re
 import weakref
 from contextlib import nullcontext
+from pathlib import Path
 
 import pytest
 
@@ -97,6 +99,22 @@ def test_columns_of_the_right_type_are_not_copied():
     own = lockstep.columns.Batch(dict(logp=new, logp_old=old, loss_mask=mask, counts=counts), None)
     for name, tensor in dict(logp=new, logp_old=old, loss_mask=mask, counts=counts).items():
         assert own.arrays[name].data_ptr() == tensor.data_ptr(), name
+
+
+def test_log_ratios_may_be_given():
+    new, old, advantage, mask, _ = batch()
+    recipe, columns = {"extends": "grpo", "ratio.level": "given"}, dict(logp=new, log_ratio=(new - old).detach(), loss_mask=mask)
+    want = lockstep.loss(recipe, lockstep.Credit(advantage), **columns)
+    for metrics in (True, False, False):
+        got = lockstep.torch.loss(recipe, advantage, metrics=metrics, **columns)
+        assert got.loss == want.loss.float() and torch.equal(got.coef, want.coef)
+    compiled = torch.compile(lambda recipe, **columns: lockstep.torch.loss(recipe, advantage, **columns).loss, fullgraph=True, backend="eager")
+    assert compiled(lockstep.recipe(recipe).toml, **columns) == want.loss.float()
+
+
+def test_every_column_that_a_loss_can_read_is_known():
+    needs = (Path(__file__).resolve().parents[2] / "lockstep/src/recipe/needs.rs").read_text()
+    assert set(re.findall(r"Column::(\w+)", needs.split("fn loss_needs")[1])) <= lockstep.torch._KNOWN
 
 
 def test_what_is_wrong_is_named():

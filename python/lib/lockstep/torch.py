@@ -32,7 +32,9 @@ __all__ = ["Loss", "loss", "metrics"]
 _METRICS = tuple(_metrics(0, [], [0.0, 0.0]))
 # Columns that receive a gradient; the other columns that some recipe's loss reads are constants.
 _ACTIVE = ("logp", "entropy", "values")
-_READ = {column for name in names() for column, _, call, *_ in _recipe(name).needs() if call == "loss"}
+# No recipe with a name takes ratios as they are given.
+_RECIPES: tuple[str | Mapping[str, Any], ...] = (*names(), {"extends": "grpo", "ratio.level": "given"})
+_READ = {column for source in _RECIPES for column, _, call, *_ in _recipe(source).needs() if call == "loss"}
 _COLUMNS = tuple(name for name in COLUMNS if name in _READ and name not in _ACTIVE)
 _KNOWN = frozenset((*_ACTIVE, *_COLUMNS))
 # One argument per column: torch unpacks lists of tensors in Python, which costs more than the loss.

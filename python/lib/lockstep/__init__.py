@@ -143,7 +143,7 @@ class Credit:
     returns: Any = None
     """Regression targets of a critic, per token."""
     keep: Any = None
-    """1 where the sequence remains, `[S]`."""
+    """1 where the sequence remains, `[S]`; the others have advantage 0."""
     pending: Callable[[], None] | None = field(default=None, repr=False, compare=False)
     """Called by `check`."""
 
@@ -258,14 +258,16 @@ def _credit(recipe: Recipe, batch: Batch, results: _Results) -> Credit:
     def of_tokens(name: str) -> Any:
         return batch.by_tokens(results[name]) if name in results else None
 
-    advantage = results["advantage"]
+    advantage, keep = results["advantage"], results.get("keep")
+    if keep is not None and not recipe.per_token:
+        batch.library.clear(advantage, keep)
     return Credit(
         advantage=batch.by_tokens(advantage) if recipe.per_token else advantage,
         per_token=recipe.per_token,
         loss_mask=of_tokens("loss_mask"),
         weights=of_tokens("weights"),
         returns=of_tokens("returns"),
-        keep=results.get("keep"),
+        keep=keep,
         pending=results.pending,
     )
 

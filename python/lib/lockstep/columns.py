@@ -113,6 +113,9 @@ class NumPy:
     def reshaped(self, array: Any, shape: tuple[int, ...]) -> Any:
         return array.reshape(shape)
 
+    def clear(self, array: Any, keep: Any) -> None:
+        array[keep == 0] = 0.0
+
     def numbers(self, array: Any) -> list:
         return array.tolist()
 
@@ -251,6 +254,9 @@ class Torch:
 
     def reshaped(self, array: Any, shape: tuple[int, ...]) -> Any:
         return array.view(shape)
+
+    def clear(self, array: Any, keep: Any) -> None:
+        array.masked_fill_(keep == 0, 0.0)
 
     def numbers(self, array: Any) -> list:
         return array.tolist()

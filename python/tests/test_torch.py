@@ -133,6 +133,9 @@ def test_what_is_wrong_is_named():
             lockstep.torch.loss("dapo", credit, logp=logp, logp_old=old, metrics=False)
     with pytest.raises(lockstep.Error, match="`credit` is NoneType: expected a Credit"):
         lockstep.loss("dapo", None, logp=old, logp_old=old)
+    for loss_ in (lockstep.loss, lockstep.torch.loss):
+        with pytest.raises(lockstep.Error, match="`credit.advantage` is None: expected one per sequence"):
+            loss_("dapo", lockstep.Credit(None), logp=old, logp_old=old)
 
 
 class Wrapper(torch.Tensor):

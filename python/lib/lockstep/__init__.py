@@ -243,6 +243,8 @@ def _places(credit: Any, batch: Batch, kept: list[Any]) -> tuple[Any, ...]:
     def place(name: str) -> tuple[int, int] | None:
         array = getattr(credit, name)
         if array is None:
+            if name == "advantage":
+                raise _error("credit.advantage", " is None: expected one per sequence, or per token with `per_token`")
             return None
         column = _CREDIT[name]
         if not of.fits(array, column.type):

@@ -136,6 +136,11 @@ def test_what_is_wrong_is_named():
     for loss_ in (lockstep.loss, lockstep.torch.loss):
         with pytest.raises(lockstep.Error, match="`credit.advantage` is None: expected one per sequence"):
             loss_("dapo", lockstep.Credit(None), logp=old, logp_old=old)
+    for bad in (-1, 2**32):
+        for offsets in ([0, bad, 128], [0, 64, bad]):
+            with pytest.raises(lockstep.Error, match=rf"`cu_seqlens`\[{offsets.index(bad)}\] is {bad}: expected 0 to 4294967295") as refused:
+                lockstep.torch.loss("dapo", advantage[:2], logp=old.view(-1), logp_old=old.view(-1), cu_seqlens=torch.tensor(offsets))
+            assert (refused.value.argument, refused.value.index) == ("cu_seqlens", offsets.index(bad))
 
 
 class Wrapper(torch.Tensor):

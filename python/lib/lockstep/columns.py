@@ -174,7 +174,12 @@ class Torch:
         elif column.type == "u8" and not value.dtype.is_floating_point:
             value = (value != 0).view(own)
         elif column.type == "u32" and value.dtype == torch.int64:
-            # What does not fit becomes the largest number, which no offset or id can be.
+            # On a GPU, what does not fit becomes the largest number, which no offset or id can be.
+            if value.is_cpu and value.numel():
+                least, most = (int(end) for end in value.aminmax())
+                if least < 0 or most > _LARGEST:
+                    bad = int(((value < 0) | (value > _LARGEST)).flatten().nonzero()[0])
+                    raise error(column.name, f"[{bad}] is {value.flatten()[bad]}: expected 0 to {_LARGEST}", bad)
             value = value.clamp(-1, _LARGEST).to(torch.int32).view(own)
         else:
             raise error(column.name, f" has type {value.dtype}: expected {own}")

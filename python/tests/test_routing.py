@@ -93,6 +93,9 @@ def test_statistics_of_weights():
     p, q = np.array([[[0.7, 0.3]]]), np.array([[[0.6, 0.4]]])
     want = 0.7 * math.log(0.7 / 0.6) + 0.3 * math.log(0.3 / 0.4)
     assert routing.gate_kl(recorded, p, recorded, q)["mean"] == pytest.approx(want, abs=1e-6)
+    whole = bytearray(b"." + p.tobytes())
+    moved = [routing._place(np.frombuffer(whole, "f8", offset=1).reshape(p.shape), type_) for type_ in ("f4", "f8")]
+    assert all(array.flags.aligned and array.tolist() == p.astype(array.dtype).tolist() for array, _ in moved)
     assert recorded.load() == [0.5, 0, 0.5, 0] and recorded.load(sum_to_top_k=True) == [1, 0, 1, 0]
 
 

@@ -11,6 +11,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 import lockstep  # noqa: E402
+import lockstep.routing  # noqa: E402
 import lockstep.torch  # noqa: E402
 
 OP = torch.ops.lockstep.loss.default
@@ -99,6 +100,26 @@ def test_columns_of_the_right_type_are_not_copied():
     own = lockstep.columns.Batch(dict(logp=new, logp_old=old, loss_mask=mask, counts=counts), None)
     for name, tensor in dict(logp=new, logp_old=old, loss_mask=mask, counts=counts).items():
         assert own.arrays[name].data_ptr() == tensor.data_ptr(), name
+
+
+def test_memory_may_start_anywhere():
+    new, old, advantage, _, _ = batch()
+
+    def moved(tensor):
+        out = torch.frombuffer(bytearray(4 * tensor.numel() + 1), dtype=torch.float32, offset=1).view(tensor.shape)
+        assert out.copy_(tensor).data_ptr() % 4
+        return out
+
+    reads, want = frozenset(range(64)), lockstep.loss("dapo", lockstep.Credit(advantage), logp=new, logp_old=old)
+    # Their layout is unknown, then known.
+    for columns in (dict(logp=moved(new), logp_old=old), dict(logp=new, logp_old=old), dict(logp=moved(new), logp_old=moved(old))):
+        places = lockstep.columns.Batch(columns, None).places(reads)
+        assert len(places) == 4 and not any(at % 4 for _, at, _ in places)
+        credit, kept = lockstep.Credit(moved(advantage)), []
+        assert not lockstep._places(credit, lockstep.columns.Batch(columns, None), kept)[0][0] % 4 and len(kept) == 1
+        assert torch.equal(lockstep.loss("dapo", credit, **columns).coef, want.coef)
+    with pytest.raises(lockstep.Error, match="`scores` starts at .* a multiple of 4"):
+        lockstep.routing.gates(moved(old), top_k=2)
 
 
 def test_log_ratios_may_be_given():

@@ -13,7 +13,11 @@ Place = tuple[int, int, int]
 
 def places(of: Any, arrays: dict[str, Any]) -> dict[str, Place]:
     """Returns address, number of elements and bytes per element of each array that is present."""
-    return {name: (*of.place(array), array.itemsize) for name, array in arrays.items() if array is not None}
+    found = {name: (*of.place(array), array.itemsize) for name, array in arrays.items() if array is not None}
+    for name, (at, _, size) in found.items():
+        if at % size:
+            raise error(name, f" starts at address {at:#x}: expected a multiple of {size}, its bytes per element; .clone() starts at one")
+    return found
 
 
 def launch(op: Callable[..., Any], *arguments: Any, **arrays: Any) -> None:

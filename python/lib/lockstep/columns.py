@@ -87,7 +87,9 @@ class NumPy:
             array = array.astype(own)
         else:
             raise error(column.name, f" has type {array.dtype}: expected {own}")
-        array = np.ascontiguousarray(array)
+        return self.aligned(np.ascontiguousarray(array))
+
+    def aligned(self, array: Any) -> Any:
         # Bytes read from a file may start anywhere.
         return array if array.flags.aligned else array.copy()
 
@@ -134,7 +136,7 @@ class Torch:
 
         if device.type not in ("cpu", "cuda"):
             raise LockstepError(f"tensors are on {device}: expected cpu or cuda (of CUDA or ROCm)")
-        self.torch, self.device = torch, device
+        self.torch, self.device, self.on_gpu = torch, device, device.type == "cuda"
         hip = torch.version.hip is not None
         self.name = "cpu" if device.type == "cpu" else f"{'rocm' if hip else 'cuda'}:{device.index or 0}"
         self.types = {
@@ -183,7 +185,11 @@ class Torch:
             value = value.clamp(-1, _LARGEST).to(torch.int32).view(own)
         else:
             raise error(column.name, f" has type {value.dtype}: expected {own}")
-        return value.contiguous()
+        return self.aligned(value.contiguous())
+
+    def aligned(self, tensor: Any) -> Any:
+        # Bytes read from a file may start anywhere.
+        return tensor.clone() if tensor.data_ptr() % tensor.itemsize else tensor
 
     def shape(self, array: Any) -> tuple[int, ...]:
         return tuple(array.shape)
@@ -191,7 +197,7 @@ class Torch:
     def fits(self, value: Any, type_: str) -> bool:
         """Returns whether `cast` would return the tensor itself, or another that shares its memory."""
         own = isinstance(value, self.torch.Tensor) and value.dtype == self.types[type_]
-        return own and value.device == self.device and value.is_contiguous()
+        return own and value.device == self.device and value.is_contiguous() and not value.data_ptr() % value.itemsize
 
     def place(self, array: Any) -> tuple[int, int]:
         at, count = array.data_ptr(), array.numel()
@@ -208,7 +214,7 @@ class Torch:
     @property
     def capturing(self) -> bool:
         """Whether a CUDA graph records what runs on the current stream."""
-        return self.device.type == "cuda" and self.torch.cuda.is_current_stream_capturing()
+        return self.on_gpu and self.torch.cuda.is_current_stream_capturing()
 
     def lasts(self, tensor: Any) -> bool:
         """Returns whether later calls may use a tensor: it is no stand-in of a trace, nor written by a replay alone."""
@@ -236,7 +242,7 @@ class Torch:
         return tensor
 
     def _forget(self) -> None:
-        if self.device.type == "cuda":
+        if self.on_gpu:
             # Launches on any stream may still read the tensors.
             self.torch.cuda.synchronize(self.device)
         _LAYOUTS.clear()
@@ -360,7 +366,7 @@ class Batch:
         same = key is not None and all(array.data_ptr() == given[name].data_ptr() for name, array in self.arrays.items() if name in given)
         if same and any(COLUMNS[name].shape == TOKENS for name in given):
             added = {name: array for name, array in self.arrays.items() if name not in given}
-            if all(of.lasts(array) for array in added.values()):
+            if isinstance(of, Torch) and all(of.lasts(array) for array in added.values()):
                 if len(_LAYOUTS) >= 1024:
                     _LAYOUTS.clear()
                 _LAYOUTS[key] = _Layout(of, self.padded, self.size, added)
@@ -406,8 +412,16 @@ class Batch:
 
     def places(self, reads: frozenset[int]) -> list[tuple[int, int, int]]:
         """Returns number, address and elements of each column whose number is in `reads`."""
-        place = self.library.place
-        return [(NUMBERS[name], *place(array)) for name, array in self.arrays.items() if NUMBERS[name] in reads]
+        place, found = self.library.place, []
+        for name, array in self.arrays.items():
+            if (number := NUMBERS[name]) in reads:
+                at, count = place(array)
+                if at & 7:
+                    # Tensors of a known layout come here without `cast`.
+                    array = self.arrays[name] = self.library.aligned(array)
+                    at, count = place(array)
+                found.append((number, at, count))
+        return found
 
     def by_tokens(self, array: Any) -> Any:
         """Reshapes a per-token result to the shape of the token columns."""

@@ -74,7 +74,7 @@ def _place(values: Any, type_: str) -> tuple[Any, tuple[int, int]]:
     """Returns an array on the host in a given type, with its address and length."""
     import numpy
 
-    array = numpy.ascontiguousarray(_array(values), dtype=type_)
+    array = numpy.require(_array(values), type_, ["C_CONTIGUOUS", "ALIGNED"])
     return array, (array.__array_interface__["data"][0], array.size)
 
 

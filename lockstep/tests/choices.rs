@@ -2,7 +2,7 @@
 //! the loss, which is written out here.
 
 use lockstep::recipe::refused;
-use lockstep::{Credit, Device, Loss, Recipe, Rollouts};
+use lockstep::{Column, Credit, Device, Loss, Recipe, Rollouts};
 
 /// Sequences of 3, 2, 4 and 1 tokens; the seventh token is masked, and so is the last sequence.
 const CU_SEQLENS: [u32; 5] = [0, 3, 5, 9, 10];
@@ -563,6 +563,15 @@ fn what_makes_no_sense_together_is_refused() {
         ("extends = \"mars\"\nreward.clip = [0.0, 1.0]\n".into(), "advantage.over_time"),
         ("extends = \"gdpo\"\nadvantage.singleton = \"leave_out\"\n".into(), "leave_out"),
         ("gate = { kind = \"vespo\", lambda_floor = -1.0 }\n".into(), "gate.lambda_floor"),
+        ("extends = \"gdpo\"\nreward.overlong = { max_length = 8, buffer = 4 }\n".into(), "reward.overlong"),
+        ("extends = \"ppo_critic\"\nreward.shaping.kind = \"signs\"\n".into(), "reward.shaping"),
+        ("extends = \"gdpo\"\nreward.filter = { kind = \"balanced\", tau = 0.1 }\n".into(), "balanced"),
+        ("ratio.level = \"given\"\ngate = { kind = \"trust_region\" }\n".into(), "trust_region"),
+        (format!("extends = \"mars\"\n{IN_REWARD}"), "kl.place reward"),
+        (format!("extends = \"gdpo\"\n{IN_REWARD}"), "kl.place reward"),
+        (format!("extends = \"evol_rl\"\n{IN_REWARD}"), "kl.place reward"),
+        (format!("extends = \"psr\"\n{IN_REWARD}"), "kl.place reward"),
+        (format!("extends = \"pass_at_k\"\n{IN_REWARD}"), "kl.place reward"),
     ];
     for (toml, told) in &cases {
         let error = refusal(toml);
@@ -574,6 +583,80 @@ fn what_makes_no_sense_together_is_refused() {
     for default in ["gradient = \"own\"", "empty = \"nothing\""] {
         assert!(grpo.contains(default), "{default} in {grpo}");
     }
+}
+
+const IN_REWARD: &str = "kl = { estimator = \"k1\", coef = 0.5, place = \"reward\" }\n";
+
+/// DAPO's filter sees whether answers are right, not what the penalty makes of them.
+#[test]
+fn a_filter_reads_rewards_without_the_penalty() {
+    let toml = format!("extends = \"dapo\"\nreward.filter.kind = \"varied\"\n{IN_REWARD}");
+    let rewards = Some(&[1.0, 1.0, 1.0, 0.0][..]);
+    let credit = recipe(&toml).advantages(&Device::cpu(), &Rollouts { rewards, ..rollouts() }).unwrap();
+    assert_eq!((credit.keep, &credit.advantage[..2]), (vec![0, 0, 1, 1], &[0.0, 0.0][..]));
+}
+
+/// `clamp_out` bounds r·k, as for a ratio of each token.
+#[test]
+fn a_bound_of_a_weighted_kl_is_that_of_the_product() {
+    let kl = |bound: f64| {
+        format!(
+            "kl = {{ estimator = \"k2\", coef = 1.0, clamp_out = {bound:?}, ratio = \"policy\", \
+             importance_weighted = \"through_ratio\" }}\n"
+        )
+    };
+    let nothing = Credit::per_sequence(vec![0.0; 4]);
+    // r is at least e, and k 1/2.
+    let [far, near_by] = [[-1.0; 10], [-2.0; 10]];
+    let beyond =
+        Rollouts { logp: Some(&far), logp_old: Some(&near_by), logp_ref: Some(&near_by), ..rollouts() };
+    for level in ["level = \"token\"", "level = \"sequence\"", "level = \"product\""] {
+        let got = loss_of(&format!("ratio = {{ {level} }}\n{}", kl(1.0)), &beyond, &nothing);
+        near(got.loss.unwrap(), 1.0, level);
+        assert_eq!(got.coef, [0.0; 10], "{level}");
+    }
+    // One token of the second sequence is beyond 0.05.
+    let written = |logp: &[f64]| {
+        let of = |tokens: &Vec<usize>| {
+            let moved = tokens.iter().map(|i| logp[*i] - f64::from(OLD[*i])).sum::<f64>();
+            let ratio = (moved / tokens.len() as f64).exp();
+            let k = tokens.iter().map(|i| (logp[*i] - f64::from(REF[*i])).powi(2) / 2.0);
+            k.map(|k| (ratio * k).min(0.05)).sum::<f64>() / tokens.len() as f64
+        };
+        live().iter().filter(|tokens| !tokens.is_empty()).map(of).sum::<f64>() / 3.0
+    };
+    let toml = format!("ratio = {{ level = \"sequence\", gradient = \"mean\" }}\n{}", kl(0.05));
+    agrees(&loss_of(&toml, &rollouts(), &nothing), written, "sequence");
+}
+
+/// RAPO's factor counts groups whose rewards differ, whatever the estimator divides by.
+#[test]
+fn the_factor_of_groups_counts_rewards_that_differ() {
+    let rewards = Some(&[1.0, 0.0, 1.0, 1.0, 1.0, 1.0][..]);
+    let rollouts = Rollouts { rewards, ..Rollouts::new(&[0, 1, 2, 3, 4, 5, 6], &[0, 2, 4, 6]) };
+    for estimator in ["grpo", "grpo_batch", "gpg", "max_rl", "mc_grpo"] {
+        let of = |more: &str| {
+            let toml = format!("advantage.estimator = \"{estimator}\"\n{more}");
+            recipe(&toml).advantages(&Device::cpu(), &rollouts).unwrap().advantage
+        };
+        let (plain, scaled) = (of(""), of("reward.group_factor_cap = 8.0\n"));
+        assert!(plain.iter().any(|advantage| *advantage != 0.0));
+        for (plain, scaled) in plain.iter().zip(scaled) {
+            near(scaled.into(), 3.0 * f64::from(*plain), estimator);
+        }
+    }
+}
+
+#[test]
+fn what_a_stage_reads_is_needed() {
+    // The gate's own KL term is against the old policy, whatever the ratio.
+    let needs = recipe("ratio.level = \"given\"\ngate.kind = \"kl_cov\"\n").needs();
+    assert!(needs.iter().any(|need| need.column == Column::logp_old && need.required));
+    // ReMax takes token rewards only if nothing shapes those of responses.
+    let remax = recipe("extends = \"remax\"\nreward.overlong = { max_length = 8, buffer = 4 }\n");
+    let of_tokens = Rollouts { token_rewards: Some(&LOGP), baseline: Some(&[0.5, 0.5]), ..rollouts() };
+    let error = remax.advantages(&Device::cpu(), &of_tokens).unwrap_err().to_string();
+    assert!(error.contains("rewards (for reward.overlong)"), "{error}");
 }
 
 #[test]

@@ -72,6 +72,7 @@ fn a_plan_checks_its_offsets() {
         refused(run(&[0, 2, 9], &[0, 2]), "`cu_seqlens`[2] is 9");
         refused(run(&[1, 2, 4], &[0, 2]), "`cu_seqlens`[0] is 1");
         refused(run(&[0, 2, 4], &[0, 3]), "`cu_groups`[1] is 3");
+        refused(run(&[0, 2, 4], &[0, 1]), "`cu_groups`[1] is 1");
     }
 }
 

@@ -15,12 +15,14 @@ struct Expected {
     dtype: Py<PyAny>,
     shape: Py<PyAny>,
     len: usize,
+    itemsize: usize,
 }
 
 impl Expected {
     fn new(tensor: &Bound<'_, PyAny>) -> PyResult<Self> {
         let (dtype, shape) = (tensor.getattr("dtype")?.unbind(), tensor.getattr("shape")?.unbind());
-        Ok(Expected { dtype, shape, len: tensor.call_method0("numel")?.extract()? })
+        let itemsize = tensor.getattr("itemsize")?.extract()?;
+        Ok(Expected { dtype, shape, len: tensor.call_method0("numel")?.extract()?, itemsize })
     }
 
     /// Returns its address and length, if the tensor matches.
@@ -35,8 +37,9 @@ impl Expected {
             return Ok(None);
         }
         let at: usize = tensor.call_method0(intern!(py, "data_ptr"))?.extract()?;
-        // A tensor without memory of its own, such as a DTensor, is at 0: the usual call refuses it.
-        Ok((at != 0).then_some((at, self.len)))
+        // A tensor without memory of its own, such as a DTensor, is at 0: the usual call refuses it, and copies
+        // one that starts between two elements.
+        Ok((at != 0 && at.is_multiple_of(self.itemsize)).then_some((at, self.len)))
     }
 }
 

@@ -44,7 +44,8 @@ pub fn reward(points: &[f64], met: &[bool]) -> Result<f64, Error> {
     require::length("met", points.len(), "one per criterion", met.len())?;
     require::each("points", points, "a finite number", f64::is_finite)?;
     let possible: f64 = points.iter().filter(|p| **p > 0.0).sum();
-    let earned: f64 = points.iter().zip(met).filter(|(_, met)| **met).map(|(p, _)| p).sum();
+    // From +0: `sum` of nothing is -0.
+    let earned = points.iter().zip(met).filter(|(_, met)| **met).fold(0.0, |sum, (p, _)| sum + p);
     let share = if possible > 0.0 { earned / possible } else { 0.0 };
     for sum in [possible, earned, share] {
         require::scalar("points", sum.is_finite(), "finite sums and a finite share", sum)?;

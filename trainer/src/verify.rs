@@ -37,7 +37,6 @@ pub fn verify(args: &VerifyArgs) -> Result<(String, bool)> {
         return Ok((report.to_string(), report.passed()));
     }
     ensure!((1..=256).contains(&args.streams), "--streams is {}: expected 1 to 256", args.streams);
-    ensure!(args.repeats > 0, "--repeats is 0: expected at least 1");
     for backend in &args.backend {
         Device::all(*backend).with_context(|| format!("--backend {backend}"))?;
     }

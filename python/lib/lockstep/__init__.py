@@ -144,6 +144,8 @@ class Credit:
     """Regression targets of a critic, per token."""
     keep: Any = None
     """1 where the sequence remains, `[S]`; the others have advantage 0."""
+    role_values: Any = None
+    """SPIRAL: the roles' moving averages, `[K]`, for the next batch's column `role_values`."""
     pending: Callable[[], None] | None = field(default=None, repr=False, compare=False)
     """Called by `check`."""
 
@@ -263,6 +265,11 @@ def _credit(recipe: Recipe, batch: Batch, results: _Results) -> Credit:
     advantage, keep = results["advantage"], results.get("keep")
     if keep is not None and not recipe.per_token:
         batch.library.clear(advantage, keep)
+    roles = None
+    if "role_values" in results:
+        known = batch.arrays.get("role_values")
+        count = 1 + max(batch.library.numbers(batch.arrays["roles"])) if known is None else len(known)
+        roles = results["role_values"][:count]
     return Credit(
         advantage=batch.by_tokens(advantage) if recipe.per_token else advantage,
         per_token=recipe.per_token,
@@ -270,6 +277,7 @@ def _credit(recipe: Recipe, batch: Batch, results: _Results) -> Credit:
         weights=of_tokens("weights"),
         returns=of_tokens("returns"),
         keep=keep,
+        role_values=roles,
         pending=results.pending,
     )
 

@@ -305,8 +305,12 @@ impl PyTrace {
 
     /// Appends tokens `start` to `stop` of another trace: a cached prefix, or the next part of a partial
     /// rollout.
-    fn stitch(&mut self, other: &PyTrace, start: usize, stop: usize) -> PyResult<()> {
-        self.0.stitch(&other.0, start..stop).map_err(refused)
+    fn stitch(slf: &Bound<'_, Self>, other: &Bound<'_, Self>, start: usize, stop: usize) -> PyResult<()> {
+        if slf.is(other) {
+            let (argument, expected) = ("other", "another trace than the one that it is appended to");
+            return Err(refused(lockstep_core::Error::Combination { argument, expected }.into()));
+        }
+        slf.borrow_mut().0.stitch(&other.borrow().0, start..stop).map_err(refused)
     }
 
     /// Appends tokens without a record; the live router chooses their experts.

@@ -285,8 +285,7 @@ impl Trainer {
             for response in responses {
                 let works = Problem::working(&self.vocab.decode(&response.tokens)) == worked;
                 let met = [response.reward > rapo::SUCCESS, works, response.tokens.last() != Some(&END)];
-                // The sum over no criterion is -0.
-                response.reward = rubric::reward(&points, &met)? as f32 + 0.0;
+                response.reward = rubric::reward(&points, &met)? as f32;
             }
         }
         Ok(())

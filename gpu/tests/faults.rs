@@ -303,13 +303,14 @@ fn pointers_of_others() {
     };
 
     // Arrays in the order of the fields: offsets, mask, values, scanned.
-    // SAFETY: for launches on these devices, here and below.
+    // SAFETY: for a launch on the device.
     let error = unsafe { launch(foreign.view(), scanned.view_mut()) }.unwrap_err();
     let Error::ForeignPointer { op, argument, address, owner } = &error else { panic!("{error}") };
     assert_eq!((*op, *argument, *address), ("row_scan", 2, foreign.as_ptr().addr()));
     assert!(matches!(owner, Owner::Device { ordinal: 1, .. }));
 
     let mut on_host = [0.0; 5];
+    // SAFETY: for a launch on the device.
     let error = launch(unsafe { values.view() }, Out::new(&mut on_host)).unwrap_err();
     let Error::ForeignPointer { argument: 3, owner: Owner::Unknown(fault), .. } = &error else {
         panic!("{error}")
@@ -317,11 +318,13 @@ fn pointers_of_others() {
     assert_eq!(fault.to_string(), "owner returned HOST_ERROR_1 (1)");
     assert_eq!(platform.driver().calls("launch"), 0, "something was launched");
     assert!(error.usable());
+    // SAFETY: for a launch on the device.
     unsafe { launch(values.view(), scanned.view_mut()) }.unwrap();
 
     // Every device can use pinned memory.
     let mut pinned = other.pinned::<f32>(5).unwrap();
     pinned.copy_from_slice(&VALUES);
+    // SAFETY: for a launch on the device.
     launch(In::new(&pinned), unsafe { scanned.view_mut() }).unwrap();
     stream.synchronize().unwrap();
 }

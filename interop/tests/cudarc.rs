@@ -28,9 +28,12 @@ macro_rules! columns {
             }
 
             fn views<'a>(&'a self, on: &mut OnStream<'a>) -> std::result::Result<Views<'a>, Error> {
-                // SAFETY: for launches on the stream.
                 Ok(Views {
-                    $($name: self.$name.as_ref().map(|memory| unsafe { on.read(memory) }).transpose()?,)*
+                    $($name: match &self.$name {
+                        // SAFETY: for launches on the stream.
+                        Some(memory) => Some(unsafe { on.read(memory) }?),
+                        None => None,
+                    },)*
                 })
             }
         }

@@ -37,8 +37,8 @@ impl Expected {
             return Ok(None);
         }
         let at: usize = tensor.call_method0(intern!(py, "data_ptr"))?.extract()?;
-        // A tensor without memory of its own, such as a DTensor, is at 0: the usual call refuses it, and copies
-        // one that starts between two elements.
+        // A tensor without memory of its own, such as a DTensor, is at 0: the usual call refuses it, but
+        // copies one that starts between two elements.
         Ok((at != 0 && at.is_multiple_of(self.itemsize)).then_some((at, self.len)))
     }
 }

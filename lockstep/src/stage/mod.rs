@@ -89,7 +89,7 @@ impl Recipe {
             None => None,
             Some(choice) => Some(self.correct(choice, device, &batch, rollouts)?),
         };
-        // Token rewards, and whitening over tokens, see the same tokens as the loss; but M2PO takes out tokens
+        // Token rewards, and whitening over tokens, see the tokens of the loss; but M2PO takes out its tokens
         // in the loss.
         let of_loss = self.correction.as_ref().is_some_and(|own| own.m2_threshold.is_some());
         let kept = correction.as_ref().filter(|c| c.denominator == Denominator::After && !of_loss);

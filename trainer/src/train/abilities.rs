@@ -108,8 +108,8 @@ pub(super) fn check(recipe: &Recipe, config: &Config, task: &Task) -> Result<()>
         ensure!(!binary, "{option}, but the recipe {name} expects the rewards 0 and 1");
         if let Some(duty) = recipe.duties().into_iter().find(|duty| JUDGED.contains(duty)) {
             bail!(
-                "{option}, but the recipe {name} subtracts a baseline that the verifier judges, 0 to 1: expected \
-                 a recipe without the duty `{}`",
+                "{option}, but the recipe {name} subtracts a baseline that the verifier judges, 0 to 1: \
+                 expected a recipe without the duty `{}`",
                 duty.name()
             );
         }

@@ -59,8 +59,8 @@ pub struct TrainArgs {
     /// Age in tokens at which latr compares a branch with the rollout that it left [default: 20, 30 and 50]
     #[arg(long, value_name = "TOKENS")]
     pub look_ahead: Option<u32>,
-    /// Prune branches of latr that fall behind the likeliest one by more than this factor a token, above 0 and
-    /// at most 1, as compared every 10 tokens [default: none]
+    /// Prune branches of latr that fall behind the likeliest one by more than this factor a token, above 0
+    /// and at most 1, as compared every 10 tokens [default: none]
     #[arg(long, value_name = "FACTOR")]
     pub fall_behind: Option<f32>,
     /// RL steps [default: 320]

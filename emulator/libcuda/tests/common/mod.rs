@@ -202,7 +202,7 @@ pub(crate) fn pointers_of_others<D: Driver>(backend: &Backend<D>, controls: &Con
         unsafe { gpu.launch(&stream, &scan(Offsets::unchecked(offsets.view()), values, scanned)) }
     };
     let before = controls.calls(launch);
-    // SAFETY: for launches on these devices, here and below.
+    // SAFETY: for a launch on the device.
     let error = unsafe { queue(foreign.view(), scanned.view_mut()) }.unwrap_err();
     let Error::ForeignPointer { op: "row_scan", argument: 2, address, owner } = &error else {
         panic!("{error}")
@@ -210,10 +210,12 @@ pub(crate) fn pointers_of_others<D: Driver>(backend: &Backend<D>, controls: &Con
     assert_eq!(*address, foreign.as_ptr().addr());
     assert!(matches!(owner, Owner::Device { ordinal: 1, .. }), "{owner:?}");
     let mut on_host = [0.0; 5];
+    // SAFETY: for a launch on the device.
     let error = queue(unsafe { values.view() }, Out::new(&mut on_host)).unwrap_err();
     assert!(matches!(error, Error::ForeignPointer { argument: 3, owner: Owner::Unknown(_), .. }), "{error}");
     assert!(error.usable());
     assert_eq!(controls.calls(launch), before, "something was launched");
+    // SAFETY: for a launch on the device.
     unsafe { queue(values.view(), scanned.view_mut()) }.unwrap();
     stream.synchronize().unwrap();
     drop((offsets, values, foreign, scanned, stream, there, gpu, other));

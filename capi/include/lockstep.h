@@ -286,9 +286,9 @@ typedef struct ls_rollouts {
   struct ls_span_f32 values;
   // `[N]` value of each token when the update began
   struct ls_span_f32 values_old;
-  // `[S]` not 0: the response ended on its own
+  // `[S]` not 0: the response ended on its own; given with `truncated` and `bootstrap`, or not at all
   struct ls_span_u8 terminated;
-  // `[S]` not 0: the response was cut off before its end
+  // `[S]` not 0: the response was cut off before its end; not beside `terminated`
   struct ls_span_u8 truncated;
   // `[S]` value of what would follow a truncated response
   struct ls_span_f32 bootstrap;

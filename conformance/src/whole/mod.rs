@@ -171,11 +171,14 @@ pub fn credit(recipe: &Recipe, rollouts: &Rollouts<'_>) -> Credit {
     let correction = recipe.correction.as_ref().map(|choice| {
         correction::correct(choice, &batch, &wide(rollouts.logp_old), &wide(rollouts.logp_rollout))
     });
-    let after = recipe.correction.as_ref().is_some_and(|c| c.denominator == Denominator::After);
-    let seen = match &correction {
-        Some(correction) if after => batch.with(correction.kept.clone()),
-        _ => batch.clone(),
+    let choice = recipe.correction.as_ref();
+    let mut live = match (&correction, choice.map(|c| c.denominator)) {
+        (Some(correction), Some(Denominator::After)) => correction.kept.clone(),
+        _ => batch.live.clone(),
     };
+    // AReaL makes M2PO's mask in the loss.
+    let late = choice.is_some_and(|c| c.m2_threshold.is_some());
+    let seen = batch.with(if late { batch.live.clone() } else { live.clone() });
     let penalty = penalty(recipe, rollouts);
     let token_rewards: Vec<f64> = wide(rollouts.token_rewards)
         .into_iter()
@@ -228,7 +231,6 @@ pub fn credit(recipe: &Recipe, rollouts: &Rollouts<'_>) -> Credit {
             Some(out)
         }
     };
-    let mut live = seen.live;
     if let Some(keep) = keep {
         let dropped = batch.sequences.iter().zip(&keep).filter(|(_, keep)| !**keep);
         dropped.for_each(|(span, _)| live[span.clone()].fill(false));

@@ -16,6 +16,7 @@ import lockstep.areal
 import lockstep.nemo
 import lockstep.openrlhf
 import lockstep.slime
+from lockstep._host import by_rewards_alone
 
 
 def module(monkeypatch, path, **members):
@@ -46,6 +47,8 @@ def every(source):
 def log_probs_and_entropy(logits, *, args, unconcat_tokens, total_lengths, response_lengths, with_entropy=False, non_loss_data=True, **top_p):
     """Stands in for slime's: channel 0 of `logits` is the log-probability, channel 1 the entropy."""
     split = [list(logits[0, :, channel].split(response_lengths)) for channel in (0, 1)]
+    if not (with_entropy and args.entropy_coef):
+        split[1] = [own.detach() for own in split[1]]
     return torch.empty(0), dict(zip(("log_probs", "entropy"), split))
 
 
@@ -349,6 +352,16 @@ def test_a_recipe_by_name_is_its_loss_with_the_frameworks_denominator(slime, nem
             torch.testing.assert_close(gradient, sums.coef * over[framework], rtol=1e-6, atol=0, msg=framework)
 
 
+def test_slimes_entropy_learns_by_a_recipes_term(slime, tmp_path, monkeypatch):
+    packed, _ = first("slime", "policy_loss_grpo")
+    path = tmp_path / "own.toml"
+    path.write_text('extends = "slime"\nentropy = { coef = 0.01 }\n')
+    monkeypatch.setenv("LOCKSTEP_RECIPE", str(path))
+    by_recipe, by_key = slime_call(packed, {}, "file"), slime_call(packed, {"entropy_coef": 0.01})
+    assert by_recipe[1][:, 1].count_nonzero() == packed.mask.sum()
+    torch.testing.assert_close(by_recipe[1], by_key[1], rtol=1e-6, atol=0)
+
+
 def test_a_term_that_the_framework_adds_is_refused_with_its_key(slime, nemo, areal):
     packed, config = first("nemo_rl", "policy_loss_clipped_pg")
     own = type("PolicyLoss", (lockstep.openrlhf.PolicyLoss,), {"recipe": "nemo_kl"})
@@ -446,12 +459,26 @@ def test_slime_stand_in_advantages_are_of_the_whole_batchs_groups():
         "kl": [torch.zeros(2), torch.zeros(3), torch.zeros(0)],
         "loss_masks": [torch.ones(2, dtype=torch.int32), torch.ones(3, dtype=torch.int32), torch.ones(0, dtype=torch.int32)],
     }
-    getattr(lockstep.slime, "advantages:rloo")(SimpleNamespace(n_samples_per_prompt=2), data)
+    args = SimpleNamespace(n_samples_per_prompt=2, rollout_batch_size=3)
+    getattr(lockstep.slime, "advantages:rloo")(args, data)
     # The other response of its group is each one's baseline.
     assert [own.tolist() for own in data["advantages"]] == [[2.0, 2.0], [1.0, 1.0, 1.0], []]
-    for name in ("opo", "gae"):
+    for name in ("opo", "gae", "conciser"):
         with pytest.raises(lockstep.Error, match=f"lockstep:{name}"):
-            getattr(lockstep.slime, f"advantages:{name}")(SimpleNamespace(n_samples_per_prompt=2), data)
+            getattr(lockstep.slime, f"advantages:{name}")(args, data)
+    for changed, columns, said in (
+        (dict(rollout_batch_size=4), {}, "raw_reward has 6 entries: expected 8"),
+        (dict(custom_reward_post_process_path="own.rewards"), {}, "--custom-reward-post-process-path"),
+        ({}, dict(rollout_ids=[0, 1, 1]), "a rollout has several samples"),
+    ):
+        with pytest.raises(lockstep.Error, match=said):
+            lockstep.slime.advantages(SimpleNamespace(**{**vars(args), **changed}), {**data, **columns})
+
+
+def test_advantages_that_depend_on_lengths_are_known():
+    overlong = {"extends": "dapo", "reward.overlong": {"buffer": 4096, "factor": 1.0, "max_length": 20480}}
+    assert not any(map(by_rewards_alone, map(lockstep.recipe, (overlong, "conciser", "opo"))))
+    assert all(map(by_rewards_alone, map(lockstep.recipe, ("rloo", "grpo", "pass_at_k", "mc_grpo"))))
 
 
 def test_patches_replace_what_is_there_and_name_what_is_gone(nemo, areal, monkeypatch):

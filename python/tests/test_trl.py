@@ -92,6 +92,14 @@ def test_another_recipe_or_other_advantages_lead_elsewhere(tmp_path):
     assert (same - stock).abs().max() < 1e-5
 
 
+def test_the_recipe_of_the_default_loss_is_that_loss(tmp_path):
+    # A mean over tokens is not divided by TRL's number of tokens once more.
+    stock, losses = trained(trl.GRPOTrainer, tmp_path / "stock", num_iterations=2, max_steps=6)
+    same, ours = trained(LockstepGRPOTrainer, tmp_path / "same", more=dict(recipe="trl"), num_iterations=2, max_steps=6)
+    assert (same - stock).abs().max() < 1e-5
+    assert max(abs(a - b) for a, b in zip(ours, losses)) < 1e-6
+
+
 class Faulty(LockstepGRPOTrainer):
     """Its second step has a log-probability that is no number."""
 
@@ -120,6 +128,8 @@ def test_a_step_with_a_bad_value_is_left_out_or_an_exception(tmp_path):
 def test_what_cannot_be_is_refused_at_once(tmp_path, monkeypatch):
     with pytest.raises(lockstep.Error, match="entropy_coef"):
         trained(LockstepGRPOTrainer, tmp_path, more=dict(recipe="remix_full"))
+    with pytest.raises(lockstep.Error, match="correction reads logp_old before the loss: TRL corrects by itself"):
+        trained(LockstepGRPOTrainer, tmp_path, more=dict(recipe="trl_vllm"))
     with pytest.raises(lockstep.Error, match="'opo': they depend on the lengths"):
         trained(LockstepGRPOTrainer, tmp_path, more=dict(advantages="opo"))
     monkeypatch.setattr(lockstep.trl, "_METHODS", ("_compute_loss", "_a_method_that_is_gone"))

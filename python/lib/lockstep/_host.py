@@ -175,9 +175,13 @@ def corrected(extends: str, correction: Mapping[str, Any], logp_old: Tensor, log
 
 @cache
 def by_rewards_alone(own: Recipe) -> bool:
-    """Returns whether advantages are independent of the lengths of the responses."""
-    rewards, one, grows = torch.tensor([1.0, 0.0, 0.5, 2.0]), torch.arange(5), torch.tensor([0, 1, 3, 6, 10])
-    made = [advantages(own, rewards=rewards, cu_seqlens=lengths, group_size=2) for lengths in (one, grows)]
+    """Returns whether advantages are independent of the lengths of the responses.
+
+    It tries groups of mixed, of right and of mostly wrong responses, of a token each and of up to two million.
+    """
+    rewards = torch.tensor([1, 0, 0.5, 2, 1, 0, 0, 1, *[1] * 8, *[0] * 7, 1])
+    one, grows = torch.arange(25), torch.tensor([0, *[1, 30, 5_000, 2, 2**21, 700, 9, 60_000] * 3]).cumsum(0)
+    made = [advantages(own, rewards=rewards, cu_seqlens=lengths, group_size=8) for lengths in (one, grows)]
     return not own.per_token and made[0].loss_mask is None and torch.equal(made[0].advantage, made[1].advantage)
 
 

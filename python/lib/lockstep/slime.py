@@ -11,7 +11,8 @@ slime. The denominators are those of `sum_of_sample_mean`, which slime passes: p
 `--calculate-per-token-loss`, otherwise per rollout.
 
 `lockstep.slime.advantages:<recipe>` computes advantages from `raw_reward`, the rewards of the whole batch, in
-groups of `--n-samples-per-prompt`, for recipes whose advantages depend only on rewards. slime's own
+groups of `--n-samples-per-prompt`, for recipes whose advantages depend only on rewards. A sample's
+`metadata["raw_reward"]` replaces its reward there, as in slime's metrics. slime's own
 `get_log_probs_and_entropy` computes log-probabilities. Context parallelism is refused, because a rank would
 hold parts of sequences.
 
@@ -21,6 +22,7 @@ Written against slime at 624b824a (`slime/backends/megatron_utils/loss.py`, `sli
 
 from __future__ import annotations
 
+from copy import copy
 from functools import cache
 from typing import Any
 
@@ -124,9 +126,14 @@ def loss(args: Any, batch: dict[str, Any], logits: Tensor, sum_of_sample_mean: A
     by_tokens = args.calculate_per_token_loss
     own = _HOST.loss(name, "token-sum" if by_tokens else "seq-mean-token-mean", lambda: settings(args))
     reads = _reads(own)
+    theirs = args
+    if "entropy" in reads and not args.entropy_coef:
+        # slime detaches the entropy then.
+        theirs = copy(args)
+        theirs.entropy_coef = 1.0
     _, found = needed(slimes, "get_log_probs_and_entropy")(
         logits,
-        args=args,
+        args=theirs,
         unconcat_tokens=batch["unconcat_tokens"],
         total_lengths=batch["total_lengths"],
         response_lengths=batch["response_lengths"],
@@ -215,9 +222,18 @@ def advantages(args: Any, rollout_data: dict[str, Any], name: str = "slime") -> 
 
     They are computed from `raw_reward`; `partition` holds this rank's places in the batch.
 
-    Raises `lockstep.Error`: a recipe that reads more than rewards; rewards that are not whole groups of
-    `--n-samples-per-prompt`.
+    Raises `lockstep.Error`: a recipe that reads more than rewards; rewards other than
+    `--rollout-batch-size` groups of `--n-samples-per-prompt`; several samples of one rollout;
+    `--custom-reward-post-process-path`, whose rewards are not in `raw_reward`.
     """
+    if getattr(args, "custom_reward_post_process_path", None) is not None:
+        raise Error("--custom-reward-post-process-path is set: Lockstep's advantages are of raw_reward, which it does not change; leave it out")
+    count, expected = len(rollout_data["raw_reward"]), args.rollout_batch_size * args.n_samples_per_prompt
+    if count != expected:
+        raise Error(f"raw_reward has {count} entries: expected {expected}, --rollout-batch-size times --n-samples-per-prompt")
+    rollouts = [int(rollout) for rollout in rollout_data.get("rollout_ids", ())]
+    if len(set(rollouts)) < len(rollouts):
+        raise Error("rollout_ids: a rollout has several samples, but groups are of one sample per rollout")
     own = _advantage_recipe(name, file() if name == "file" else name)
     place = rollout_data["loss_masks"][0].device
     rewards = torch.as_tensor(rollout_data["raw_reward"], dtype=torch.float32, device=place)

@@ -100,14 +100,15 @@ class LockstepGRPOTrainer(GRPOTrainer):
 
     Args:
         recipe: recipe of the loss: a name, TOML, a mapping or a `lockstep.Recipe`; None: what `args` sets. It
-            includes its KL term, if any.
+            includes its KL term, if any, and its aggregation, over each micro-batch, in place of `loss_type`'s.
         advantages: a recipe whose advantages of `[prompts · num_generations]` rewards replace TRL's; None:
             TRL's own.
         on_error, positive_logp: as in `lockstep.torch.loss`; None: as set by `LOCKSTEP_ON_ERROR` and
             `LOCKSTEP_POSITIVE_LOGP`.
 
     Raises `lockstep.Error` on construction: a version of TRL without a method that this trainer needs (it is
-    named); a recipe with a term that TRL adds itself; advantages that depend on more than rewards.
+    named); a recipe with a term or a correction that TRL has itself; advantages that depend on more than
+    rewards.
     """
 
     def __init__(
@@ -126,7 +127,11 @@ class LockstepGRPOTrainer(GRPOTrainer):
         own = settings(self.args, self.max_completion_length) if recipe is None else recipe
         self.lockstep_recipe: Recipe = _recipe(own)
         self.lockstep_advantages: Recipe | None = None if advantages is None else _recipe(advantages)
+        self._lockstep_by_items = recipe is None and self.loss_type in _BY_ITEMS
         for column, stage, call, required, _ in self.lockstep_recipe.needs():
+            # Without the correction that belongs to it, a loss would be a different loss.
+            if stage == "correction" and required:
+                raise Error(f"correction reads {column} before the loss: TRL corrects by itself (vllm_importance_sampling_correction); set correction = \"none\"")
             if call == "loss" and required and column in ("entropy", "values"):
                 raise Error(f"{stage} reads {column}: TRL adds such a term itself (entropy_coef)")
         of_rewards = self.lockstep_advantages
@@ -209,7 +214,7 @@ class LockstepGRPOTrainer(GRPOTrainer):
     def _normalizer(self, inputs: dict[str, Any], training: bool) -> Any:
         """Returns TRL's divisor, besides what the recipe divides by."""
         accumulated = self.current_gradient_accumulation_steps if training else 1.0
-        if self.loss_type not in _BY_ITEMS:
+        if not self._lockstep_by_items:
             return accumulated
         items = inputs["num_items_in_batch"].clamp(min=1.0) / self.accelerator.num_processes
         return items * accumulated / self.args.steps_per_generation if training else items

@@ -383,6 +383,6 @@ mod tests {
         // Rank 0.25.
         assert_eq!(of(&[4.0, 1.0], 0.25), Some(1.75));
         // The binary32 0.6 times 5 is more than 3: torch 2.15 takes a little of the next number.
-        assert_eq!(of(&[0.0, 0.0, 0.0, 0.25, 1024.0, 2048.0], 0.6), Some(0.250_122_07));
+        assert_eq!(of(&[0.0, 0.0, 0.0, 0.25, 1024.0, 2048.0], 0.6), Some(0.250_122_04));
     }
 }

@@ -127,7 +127,7 @@ class LockstepGRPOTrainer(GRPOTrainer):
         own = settings(self.args, self.max_completion_length) if recipe is None else recipe
         self.lockstep_recipe: Recipe = _recipe(own)
         self.lockstep_advantages: Recipe | None = None if advantages is None else _recipe(advantages)
-        self._lockstep_by_items = recipe is None and self.loss_type in _BY_ITEMS
+        self._lockstep_divides = recipe is not None
         for column, stage, call, required, _ in self.lockstep_recipe.needs():
             # Without the correction that belongs to it, a loss would be a different loss.
             if stage == "correction" and required:
@@ -214,7 +214,7 @@ class LockstepGRPOTrainer(GRPOTrainer):
     def _normalizer(self, inputs: dict[str, Any], training: bool) -> Any:
         """Returns TRL's divisor, besides what the recipe divides by."""
         accumulated = self.current_gradient_accumulation_steps if training else 1.0
-        if not self._lockstep_by_items:
+        if self._lockstep_divides or self.loss_type not in _BY_ITEMS:
             return accumulated
         items = inputs["num_items_in_batch"].clamp(min=1.0) / self.accelerator.num_processes
         return items * accumulated / self.args.steps_per_generation if training else items

@@ -85,7 +85,7 @@ def test_the_parameters_are_stocks(settings, tmp_path):
 
 def test_another_recipe_or_other_advantages_lead_elsewhere(tmp_path):
     stock, _ = trained(LockstepGRPOTrainer, tmp_path / "stock", num_iterations=2)
-    for name, more in (("loss", dict(recipe="trl_cispo")), ("advantages", dict(advantages="rloo"))):
+    for name, more in (("loss", dict(recipe="trl_sapo")), ("advantages", dict(advantages="rloo"))):
         other, _ = trained(LockstepGRPOTrainer, tmp_path / name, more=more, num_iterations=2)
         assert (other - stock).abs().max() > 1e-4, name
     same, _ = trained(LockstepGRPOTrainer, tmp_path / "same", more=dict(advantages="trl_grpo"), num_iterations=2)

@@ -1,5 +1,6 @@
-//! Recipe choices that only TRL makes: worked numbers, and gradients compared with numerical derivatives of
-//! the loss, which is written out here.
+//! Choices of recipes beyond those with a name: worked numbers, gradients compared with numerical derivatives
+//! of the loss, which is written out here, and what is refused. The file exceeds 400 lines because every test
+//! uses the same small batch.
 
 use lockstep::recipe::refused;
 use lockstep::{Column, Credit, Device, Loss, Recipe, Rollouts};

@@ -46,8 +46,8 @@ impl Plan {
         // SAFETY: a column, which the caller of `enqueue` guarantees.
         #[allow(unsafe_code)]
         let mut rollouts = columns.fetched(wanted, |from, to| unsafe { queue.download(from, to) })?;
-        if let (Some(cu_seqlens), Some(cu_groups), false) =
-            (&rollouts.cu_seqlens, &rollouts.cu_groups, self.exact)
+        if !self.exact
+            && let (Some(cu_seqlens), Some(cu_groups)) = (&rollouts.cu_seqlens, &rollouts.cu_groups)
         {
             let last = |offsets: &[u32]| offsets.last().map_or(0, |last| *last as usize);
             let (tokens, sequences) = (last(cu_seqlens), last(cu_groups));
@@ -193,8 +193,8 @@ impl Plan {
             let (row_sums, row_maxima) = out.partials();
             write(queue, metrics, &said)?;
             let rows = [out.row_loss.len(), self.capacity.sequences];
-            write(queue, sums, &spread(row_sums, rows))?;
-            write(queue, maxima, &spread(row_maxima, rows))?;
+            write(queue, sums, &padded_rows(row_sums, rows))?;
+            write(queue, maxima, &padded_rows(row_maxima, rows))?;
         }
         write_to(queue, entropy, &out.entropy.as_ref().map_or(Vec::new(), |term| term.coef.clone()))?;
         if let (Some((gradient, loss)), Some(own)) = (value, &out.value) {
@@ -230,7 +230,7 @@ fn head<T: Copy>(array: In<'_, T>, len: usize) -> In<'_, T> {
 }
 
 /// Rows of `own` values as rows of `length`, with zeros behind them.
-fn spread<T: Copy + Default>(values: &[T], [own, length]: [usize; 2]) -> Vec<T> {
+fn padded_rows<T: Copy + Default>(values: &[T], [own, length]: [usize; 2]) -> Vec<T> {
     let padding = |row: &[T]| std::iter::repeat_n(T::default(), length - row.len());
     values.chunks(own.max(1)).flat_map(|row| row.iter().copied().chain(padding(row))).collect()
 }

@@ -1,4 +1,5 @@
-//! The stages of a recipe as launches.
+//! The stages of a recipe as launches. The file exceeds 400 lines because the stages of both calls hand each
+//! other their arrays.
 
 use super::exec::{Array, Exec, mask, offsets};
 use super::{Bad, Calls, Capacity, CreditViews as Credit, Plan};

@@ -1,4 +1,5 @@
-//! Sampling: problems, the engine's responses, and the groups that a step learns from.
+//! Sampling: problems, the engine's responses, and the groups that a step learns from. The file exceeds 400
+//! lines because its tests make the groups by hand.
 
 use anyhow::Result;
 use lockstep::schedules::dynamic_sampling::{self, Outcome};

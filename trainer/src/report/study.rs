@@ -73,6 +73,13 @@ fn comparisons<'a>(experiments: impl IntoIterator<Item = &'a Findings>) -> Table
     table
 }
 
+/// A metric of an arm; where only some of its runs have a value, also how many.
+fn summary(metric: &Measured, runs: usize) -> String {
+    let known = metric.values.iter().flatten().count();
+    let all = mean(metric.summary.as_ref());
+    if (1..runs).contains(&known) { format!("{all}, {known} of {runs} runs") } else { all }
+}
+
 /// The arms of an experiment with their metrics.
 fn arms(findings: &Findings) -> Table {
     let mut table = Table::new(["panel", "arm"]);
@@ -81,8 +88,8 @@ fn arms(findings: &Findings) -> Table {
     table.head.extend(["collapsed".to_owned(), "failed".to_owned()]);
     for arm in &findings.arms {
         let mut row = vec![arm.panel.clone(), arm.name.clone()];
-        row.extend(arm.metrics.iter().map(|metric| mean(metric.summary.as_ref())));
         let runs = findings.seeds as usize - arm.failures.len();
+        row.extend(arm.metrics.iter().map(|metric| summary(metric, runs)));
         row.push(arm.collapsed.map_or("–".to_owned(), |(count, [low, high])| {
             format!("{count} of {runs} ({:.0} to {:.0} %)", 100.0 * low, 100.0 * high)
         }));

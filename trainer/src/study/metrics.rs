@@ -216,20 +216,24 @@ fn variance_and_sample_size(run: &Run) -> Option<f64> {
     correlation(&sizes, &variances)
 }
 
-/// The step of the first evaluation at the target, or the last one.
-fn at_target(run: &Run) -> Option<&RlRecord> {
-    let there = run.records.iter().find(|r| r.held_out.is_some_and(|pass| pass >= TARGET));
-    there.or(run.records.last())
+/// What was spent up to the first evaluation at the target: nothing if the warm start is there. None without
+/// such an evaluation: what the run spent in all would favour the arms that stop early.
+fn to_target(run: &Run, spent: fn(&RlRecord) -> Option<f64>) -> Option<f64> {
+    let there = |pass: Option<f64>| pass.is_some_and(|pass| pass >= TARGET);
+    if there(run.start) {
+        return spent(run.records.first()?).map(|_| 0.0);
+    }
+    spent(run.records.iter().find(|r| there(r.held_out))?)
 }
 
 /// The simulated time to the target.
 fn time_to_target(run: &Run) -> Option<f64> {
-    Some(at_target(run)?.engine.as_ref()?.clock)
+    to_target(run, |r| Some(r.engine.as_ref()?.clock))
 }
 
 /// The rollouts sampled up to the target.
 fn rollouts_to_target(run: &Run) -> Option<f64> {
-    Some(at_target(run)?.rollouts?.total as f64)
+    to_target(run, |r| Some(r.rollouts?.total as f64))
 }
 
 #[cfg(test)]
@@ -268,6 +272,14 @@ mod tests {
         for bad in ["pass@3", "pass@", "speed"] {
             assert!(Metric::named(bad).err().unwrap().to_string().contains(bad));
         }
+    }
+
+    #[test]
+    fn a_run_that_misses_the_target_has_no_cost_of_it() {
+        let value = |run: &Run| Metric::named("rollouts to target").unwrap().value(run);
+        assert_eq!(value(&run(&[0.2, 0.5])), Some(16.0));
+        assert_eq!(value(&run(&[0.2, 0.49])), None);
+        assert_eq!(value(&Run { start: Some(0.5), ..run(&[0.2, 0.6]) }), Some(0.0));
     }
 
     #[test]

@@ -246,7 +246,9 @@ fn judge(comparison: Comparison, a: &[Stored], b: Option<&[Stored]>) -> Result<J
     } else {
         Verdict::NotShown
     };
-    let interval = (!differences.is_empty()).then(|| interval(&differences, ALPHA)).transpose()?;
+    // The pairs that are left would compare the survivors.
+    let whole = !differences.is_empty() && differences.len() == pairs.len();
+    let interval = whole.then(|| interval(&differences, ALPHA)).transpose()?;
     Ok(Judgement { comparison, differences, interval, adjusted: None, verdict })
 }
 

@@ -51,6 +51,15 @@ fn verdict(verdict: &Verdict) -> String {
     }
 }
 
+fn p_text(p: f64) -> String {
+    match p {
+        // Too small to be exact, or even 0.
+        ..1e-15 => "below 1e-15".to_owned(),
+        ..1e-3 => format!("{p:.0e}"),
+        _ => format!("{p:.3}"),
+    }
+}
+
 /// The comparisons of experiments.
 fn comparisons<'a>(experiments: impl IntoIterator<Item = &'a Findings>) -> Table {
     let head = ["", "claim", "difference (95 %)", "adjusted interval", "adjusted p", "verdict"];
@@ -63,9 +72,7 @@ fn comparisons<'a>(experiments: impl IntoIterator<Item = &'a Findings>) -> Table
                 claim(judgement),
                 mean(judgement.interval.as_ref()),
                 mean(adjusted.map(|(_, interval)| interval)),
-                adjusted.map_or("–".to_owned(), |(p, _)| {
-                    if *p < 1e-3 { format!("{p:.0e}") } else { format!("{p:.3}") }
-                }),
+                adjusted.map_or("–".to_owned(), |(p, _)| p_text(*p)),
                 verdict(&judgement.verdict),
             ]);
         }
@@ -74,7 +81,7 @@ fn comparisons<'a>(experiments: impl IntoIterator<Item = &'a Findings>) -> Table
 }
 
 /// A metric of an arm; where only some of its runs have a value, also how many.
-fn summary(metric: &Measured, runs: usize) -> String {
+fn summary_text(metric: &Measured, runs: usize) -> String {
     let known = metric.values.iter().flatten().count();
     let all = mean(metric.summary.as_ref());
     if (1..runs).contains(&known) { format!("{all}, {known} of {runs} runs") } else { all }
@@ -89,7 +96,7 @@ fn arms(findings: &Findings) -> Table {
     for arm in &findings.arms {
         let mut row = vec![arm.panel.clone(), arm.name.clone()];
         let runs = findings.seeds as usize - arm.failures.len();
-        row.extend(arm.metrics.iter().map(|metric| summary(metric, runs)));
+        row.extend(arm.metrics.iter().map(|metric| summary_text(metric, runs)));
         row.push(arm.collapsed.map_or("–".to_owned(), |(count, [low, high])| {
             format!("{count} of {runs} ({:.0} to {:.0} %)", 100.0 * low, 100.0 * high)
         }));
@@ -240,4 +247,26 @@ fn configurations(findings: &Findings) -> Table {
         table.rows.push(row);
     }
     table
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_arm_says_how_many_runs_have_a_value() {
+        let text = |values: &[Option<f64>]| {
+            let summary =
+                values.iter().flatten().next().map(|x| Interval { mean: *x, low: None, high: None });
+            let (name, unit) = (String::new(), String::new());
+            summary_text(&Measured { name, unit, values: values.to_vec(), summary, curve: Vec::new() }, 2)
+        };
+        assert_eq!([text(&[Some(2.0), None]), text(&[Some(2.0); 2])], ["2.0000, 1 of 2 runs", "2.0000"]);
+        assert_eq!(text(&[None; 2]), "–");
+    }
+
+    #[test]
+    fn p_values_are_readable() {
+        assert_eq!([0.0, 2e-15, 0.04].map(p_text), ["below 1e-15", "2e-15", "0.040"]);
+    }
 }

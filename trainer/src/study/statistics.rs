@@ -49,6 +49,14 @@ pub(super) fn interval(values: &[f64], alpha: f64) -> Result<Interval> {
     Ok(Interval { mean: sample.mean, low: Some(sample.mean - half), high: Some(sample.mean + half) })
 }
 
+/// Whether a t-test of the mean against `null` means anything: values that are all alike, up to rounding, say
+/// nothing of their spread and give p = 0, however few they are.
+pub(super) fn testable(values: &[f64], null: f64) -> bool {
+    let sample = Sample::of(values);
+    let distance = (sample.mean - null).abs();
+    distance == 0.0 || sample.error > 1e-9 * distance
+}
+
 /// The two-sided p-value of a t-test that the mean of at least two values is `null`.
 pub(super) fn p_value(values: &[f64], null: f64) -> Result<f64> {
     let sample = Sample::of(values);
@@ -56,7 +64,6 @@ pub(super) fn p_value(values: &[f64], null: f64) -> Result<f64> {
     if distance == 0.0 {
         return Ok(1.0);
     }
-    // Values without a spread give t = ∞ and so p = 0.
     Ok(2.0 * sample.student()?.sf(distance / sample.error))
 }
 
@@ -133,10 +140,17 @@ mod tests {
         near(p_value(&[1.0, 2.0, 3.0], 0.0).unwrap(), 1.0 - t / (t * t + 2.0).sqrt(), 1e-9);
         near(p_value(&[-1.0, -2.0, -3.0], 0.0).unwrap(), 1.0 - t / (t * t + 2.0).sqrt(), 1e-9);
         near(p_value(&[1.0, 2.0, 3.0], 2.0).unwrap(), 1.0, 0.0);
-        near(p_value(&[0.5, 0.5, 0.5], 0.0).unwrap(), 0.0, 0.0);
         // The interval at level p ends at the null.
         let p = p_value(&[1.0, 2.0, 4.0], 0.0).unwrap();
         near(interval(&[1.0, 2.0, 4.0], p).unwrap().low.unwrap(), 0.0, 1e-6);
+    }
+
+    /// One answer in 128 more with each of three seeds; 0.3 − 0.2 and 0.2 − 0.1 differ by rounding.
+    #[test]
+    fn without_a_spread_there_is_no_test() {
+        assert!(!testable(&[1.0 / 128.0; 3], 0.0) && !testable(&[0.3 - 0.2, 0.2 - 0.1, 0.1], 0.0));
+        assert!(!testable(&[0.0; 3], -0.02) && testable(&[0.0; 3], 0.0));
+        assert!(testable(&[1.0, 1.0, 1.001], 0.0));
     }
 
     /// 0.01, 0.04, 0.03, 0.005: the smallest times 4, then times 3, 2, 1, never falling.

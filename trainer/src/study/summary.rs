@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use super::definitions::{Comparison, Direction, Plan, ZERO};
 use super::metrics::{Metric, Run};
 use super::runner::{Outcome, Stored};
-use super::statistics::{ALPHA, Holm, Interval, holm, interval, p_value, wilson};
+use super::statistics::{ALPHA, Holm, Interval, holm, interval, p_value, testable, wilson};
 
 /// Seeds without which nothing is judged.
 const FEWEST_SEEDS: usize = 3;
@@ -243,6 +243,8 @@ fn judge(comparison: Comparison, a: &[Stored], b: Option<&[Stored]>) -> Result<J
         Verdict::None("not measured".to_owned())
     } else if differences.len() < FEWEST_SEEDS {
         Verdict::None(format!("fewer than {FEWEST_SEEDS} seeds"))
+    } else if !testable(&differences, comparison.null()) {
+        Verdict::None("all differences are equal".to_owned())
     } else {
         Verdict::NotShown
     };

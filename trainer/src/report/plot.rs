@@ -25,7 +25,8 @@ type Points = Vec<(f64, f64)>;
 pub(super) enum Series<'a> {
     /// A line.
     Line { name: &'a str, color: RGBColor, points: Points, dots: bool },
-    /// The area between two lines over the same steps. Without a name it is not in the legend.
+    /// The area between two lines over the same steps. Without a name it is an interval around a line: not in
+    /// the legend, and cut off at the limits.
     Band { name: &'a str, color: RGBColor, low: Points, high: Points },
 }
 
@@ -42,7 +43,9 @@ pub(super) struct Plot<'a> {
 impl Plot<'_> {
     /// Draws the series as an HTML figure.
     pub(super) fn figure(&self, x_label: &str, series: &[Series<'_>]) -> Result<String> {
-        let values = || series.iter().flat_map(Series::values).filter(|(_, y)| y.is_finite());
+        // The wide intervals of few seeds must not squeeze their lines.
+        let measured = || series.iter().filter(|one| !matches!(one, Series::Band { name: "", .. }));
+        let values = || measured().flat_map(Series::values).filter(|(_, y)| y.is_finite());
         let last = values().map(|(x, _)| x).fold(1.0, f64::max);
         let fixed = self.y.filter(|(low, high)| values().all(|(_, y)| (*low..=*high).contains(&y)));
         let (low, high) = fixed.unwrap_or_else(|| {
@@ -191,5 +194,29 @@ mod tests {
                 assert!(plot.figure("x", &[line]).unwrap().contains("</svg>"));
             }
         }
+    }
+    /// The texts of an SVG: title of the axes and labels of the ticks.
+    fn texts(svg: &str) -> Vec<&str> {
+        svg.split("<text").skip(1).map(|text| text.split(['>', '<']).nth(1).unwrap().trim()).collect()
+    }
+
+    fn labels(y: Option<(f64, f64)>, log: bool, series: &[Series<'_>]) -> Vec<f64> {
+        let svg = Plot { title: "t", y_label: "y", y, log }.figure("x", series).unwrap();
+        texts(&svg).into_iter().filter_map(|text| text.parse().ok()).collect()
+    }
+
+    #[test]
+    fn an_interval_does_not_stretch_the_axis() {
+        let line = |name, points| Series::Line { name, color: BLUE, points, dots: false };
+        let band = |name| Series::Band {
+            name,
+            color: BLUE,
+            low: vec![(0.0, -7.0), (400.0, -7.0)],
+            high: vec![(0.0, 8.0), (400.0, 8.0)],
+        };
+        let shown =
+            |name| labels(Some((0.0, 1.0)), false, &[band(name), line("n", vec![(0.0, 0.2), (400.0, 0.9)])]);
+        assert!(shown("").contains(&0.2) && shown("").iter().all(|y| *y >= 0.0), "{:?}", shown(""));
+        assert!(shown("its own").iter().any(|y| *y < 0.0), "a band with a name is data");
     }
 }

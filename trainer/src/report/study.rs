@@ -225,7 +225,6 @@ fn figure(panel: &str, arms: &[(&ArmFindings, &Measured)]) -> Result<String> {
         series.push(Series::Line { name: &arm.name, color, points, dots: metric.curve.len() < 12 });
     }
     let title = if panel.is_empty() { metric.name.clone() } else { format!("{} · {panel}", metric.name) };
-    // The wide intervals of few seeds must not squeeze the lines.
     let share = metric.unit == SOLVED;
     let plot = Plot { title: &title, y_label: &metric.unit, y: share.then_some((0.0, 1.0)), log: false };
     plot.figure("RL step", &series)

@@ -3,7 +3,7 @@
 
 use anyhow::{Result, anyhow};
 use plotters::coord::ranged1d::ValueFormatter;
-use plotters::coord::types::RangedCoordf64;
+use plotters::coord::types::RangedCoordu64;
 use plotters::prelude::*;
 
 const SIZE: (u32, u32) = (640, 310);
@@ -57,9 +57,11 @@ impl Plot<'_> {
         let area = SVGBackend::with_string(&mut svg, SIZE).into_drawing_area();
         let mut chart = ChartBuilder::on(&area);
         chart.margin(8).margin_right(18).x_label_area_size(40).y_label_area_size(70);
-        let x = 0.0..last.max(1.0);
+        // Whole numbers, so that its ticks are too.
+        let x = 0..last as u64;
         if self.log {
-            let chart = chart.build_cartesian_2d(x, (low..high).log_scale()).map_err(wrong)?;
+            let y = (low..high).log_scale().with_key_points(log_ticks(low, high));
+            let chart = chart.build_cartesian_2d(x, y).map_err(wrong)?;
             draw(chart, x_label, self, series, low, high)?;
         } else {
             let chart = chart.build_cartesian_2d(x, low..high).map_err(wrong)?;
@@ -106,8 +108,20 @@ fn limits(low: f64, high: f64, log: bool) -> (f64, f64) {
     (if low >= 0.0 && low <= air { 0.0 } else { low - air }, high + air)
 }
 
+/// Ticks of a logarithmic axis: closer the fewer decades it has.
+fn log_ticks(low: f64, high: f64) -> Vec<f64> {
+    let decades = low.log10().floor() as i32..=high.log10().ceil() as i32;
+    let (every, factors) = match high / low {
+        ..3.0 => (1, &[1.0, 1.2, 1.5, 2.0, 2.5, 3.0, 4.0, 5.0, 6.0, 8.0][..]),
+        ..100.0 => (1, &[1.0, 2.0, 5.0][..]),
+        _ => (1 + decades.clone().count() / 8, &[1.0][..]),
+    };
+    let ticks = decades.step_by(every).flat_map(|e| factors.iter().map(move |f| f * 10_f64.powi(e)));
+    ticks.filter(|y| (low..=high).contains(y)).collect()
+}
+
 fn draw<'a, Y>(
-    mut chart: ChartContext<'a, SVGBackend<'a>, Cartesian2d<RangedCoordf64, Y>>,
+    mut chart: ChartContext<'a, SVGBackend<'a>, Cartesian2d<RangedCoordu64, Y>>,
     x_label: &str,
     plot: &Plot<'_>,
     series: &[Series<'_>],
@@ -130,12 +144,12 @@ where
         .y_desc(plot.y_label)
         .x_labels(9)
         .y_labels(6)
-        .x_label_formatter(&|x| format!("{x:.0}"))
         .y_label_formatter(&y_text)
         .draw()
         .map_err(wrong)?;
-    let inside = |points: &Points| -> Points {
-        points.iter().filter(|(_, y)| y.is_finite()).map(|&(x, y)| (x, y.clamp(low, high))).collect()
+    let inside = |points: &Points| -> Vec<(u64, f64)> {
+        let finite = points.iter().filter(|(_, y)| y.is_finite());
+        finite.map(|&(x, y)| (x as u64, y.clamp(low, high))).collect()
     };
     for one in series {
         match one {
@@ -218,5 +232,21 @@ mod tests {
             |name| labels(Some((0.0, 1.0)), false, &[band(name), line("n", vec![(0.0, 0.2), (400.0, 0.9)])]);
         assert!(shown("").contains(&0.2) && shown("").iter().all(|y| *y >= 0.0), "{:?}", shown(""));
         assert!(shown("its own").iter().any(|y| *y < 0.0), "a band with a name is data");
+    }
+    #[test]
+    fn ticks_are_whole_steps() {
+        let line = Series::Line { name: "n", color: BLUE, points: vec![(0.0, 7.5), (3.0, 7.6)], dots: false };
+        let shown: Vec<f64> = labels(None, false, &[line]).into_iter().filter(|x| *x < 7.0).collect();
+        assert_eq!(shown, [0.0, 1.0, 2.0, 3.0]);
+    }
+
+    #[test]
+    fn a_decade_has_more_than_one_tick() {
+        assert_eq!(log_ticks(0.8, 1.6), [0.8, 1.0, 1.2, 1.5]);
+        assert_eq!(log_ticks(0.3, 6.0), [0.5, 1.0, 2.0, 5.0]);
+        assert_eq!(log_ticks(0.01, 20.0), [0.01, 0.1, 1.0, 10.0]);
+        assert!(log_ticks(1e-6, 1e30).len() < 9);
+        let line = Series::Line { name: "n", color: BLUE, points: vec![(0.0, 0.5), (9.0, 2.5)], dots: false };
+        assert!(labels(None, true, &[line]).contains(&0.5));
     }
 }

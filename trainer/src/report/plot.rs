@@ -156,7 +156,8 @@ where
             Series::Line { color, points, dots, .. } => {
                 let color = *color;
                 chart.draw_series(LineSeries::new(inside(points), color.stroke_width(2))).map_err(wrong)?;
-                if *dots {
+                // A line through one point is invisible.
+                if *dots || points.len() <= 2 {
                     let dot = |p| Circle::new(p, 3, color.filled());
                     chart.draw_series(inside(points).into_iter().map(dot)).map_err(wrong)?;
                 }
@@ -248,5 +249,14 @@ mod tests {
         assert!(log_ticks(1e-6, 1e30).len() < 9);
         let line = Series::Line { name: "n", color: BLUE, points: vec![(0.0, 0.5), (9.0, 2.5)], dots: false };
         assert!(labels(None, true, &[line]).contains(&0.5));
+    }
+    #[test]
+    fn a_single_step_is_seen() {
+        let drawn = |points: &[(f64, f64)]| {
+            let line = Series::Line { name: "n", color: BLUE, points: points.to_vec(), dots: false };
+            Plot { title: "t", y_label: "y", y: None, log: false }.figure("x", &[line]).unwrap()
+        };
+        let all = [(1.0, 2.0), (2.0, 2.0), (3.0, 2.0)];
+        assert!(drawn(&all[..1]).contains("<circle") && !drawn(&all).contains("<circle"));
     }
 }

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use anyhow::{Context, Result};
 use serde::{Deserialize, Serialize};
 
-use super::definitions::{Comparison, Direction, Plan, ZERO};
+use super::definitions::{Arm, Comparison, Direction, Experiment, Plan, ZERO};
 use super::metrics::{Metric, Run};
 use super::runner::{Outcome, Stored};
 use super::statistics::{ALPHA, Holm, Interval, holm, interval, p_value, testable, wilson};
@@ -63,7 +63,7 @@ pub struct ArmFindings {
     pub panel: String,
     /// The arm.
     pub name: String,
-    /// The configuration with seed 1, field by field.
+    /// The configuration with the first seed, field by field.
     pub configuration: BTreeMap<String, String>,
     /// The messages of the runs that failed.
     pub failures: Vec<String>,
@@ -160,7 +160,7 @@ pub fn summarise(plans: &[Plan], runs: &[Vec<Stored>], quick: bool, version: &st
 fn findings(plan: &Plan, runs: &[Stored]) -> Result<Findings> {
     let experiment = &plan.experiment;
     let arms: Vec<(String, &[Stored])> =
-        plan.arms.iter().map(super::Arm::label).zip(runs.chunks(plan.seeds as usize)).collect();
+        plan.arms.iter().map(Arm::label).zip(runs.chunks(plan.seeds as usize)).collect();
     let judge = |comparison: Comparison| -> Result<Judgement> {
         let of = |label: &str| arms.iter().find(|(own, _)| own == label).context("an arm without runs");
         let a = of(&comparison.a)?.1;
@@ -179,7 +179,7 @@ fn findings(plan: &Plan, runs: &[Stored]) -> Result<Findings> {
         weights: runs.iter().filter_map(done).map(|run| run.weights).max().unwrap_or(0),
         seconds: runs.iter().map(|run| run.seconds).sum(),
         arms: each
-            .map(|(arm, (_, runs))| arm_findings(arm, &experiment.metrics, runs))
+            .map(|(arm, (_, runs))| arm_findings(arm, experiment, runs))
             .collect::<Result<_>>()?,
         comparisons: experiment.comparisons()?.into_iter().map(judge).collect::<Result<_>>()?,
     })
@@ -192,7 +192,7 @@ fn done(run: &Stored) -> Option<&Run> {
     }
 }
 
-fn arm_findings(arm: &super::Arm, metrics: &[String], runs: &[Stored]) -> Result<ArmFindings> {
+fn arm_findings(arm: &Arm, experiment: &Experiment, runs: &[Stored]) -> Result<ArmFindings> {
     let finished: Vec<&Run> = runs.iter().filter_map(done).collect();
     let collapsed = finished.iter().filter(|run| run.collapsed()).count();
     let failure = |run: &Stored| match &run.outcome {
@@ -202,10 +202,10 @@ fn arm_findings(arm: &super::Arm, metrics: &[String], runs: &[Stored]) -> Result
     Ok(ArmFindings {
         panel: arm.panel.clone(),
         name: arm.name.clone(),
-        configuration: crate::config::rows(&arm.config(1)?)?.into_iter().collect(),
+        configuration: crate::config::rows(&arm.config(experiment.first_seed)?)?.into_iter().collect(),
         failures: runs.iter().filter_map(failure).collect(),
         collapsed: (!finished.is_empty()).then(|| (collapsed, wilson(collapsed, finished.len()))),
-        metrics: metrics.iter().map(|name| measured(name, runs)).collect::<Result<_>>()?,
+        metrics: experiment.metrics.iter().map(|name| measured(name, runs)).collect::<Result<_>>()?,
     })
 }
 
@@ -257,9 +257,18 @@ fn judge(comparison: Comparison, a: &[Stored], b: Option<&[Stored]>) -> Result<J
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::study::Definitions;
 
     fn comparison(expect: Direction, margin: f64) -> Comparison {
         Comparison { a: "a".into(), b: "b".into(), metric: "pass@1".into(), expect, margin }
+    }
+
+    /// Experiment `rate` begins at seed 101.
+    #[test]
+    fn the_configuration_shown_is_of_a_run() {
+        let plan = &Definitions::built_in().unwrap().plan("rate", false, Some(0)).unwrap()[0];
+        let shown = arm_findings(&plan.arms[0], &plan.experiment, &[]).unwrap().configuration;
+        assert_eq!(shown["seed"], "101");
     }
 
     /// No worse than 2 points: the interval ends above −0.02, wherever its mean is.

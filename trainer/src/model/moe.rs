@@ -1,5 +1,6 @@
 //! The mixture of experts: a softmax router sends each token to its `top_k` experts and mixes their outputs
-//! with the renormalised router probabilities, through which the gradient reaches the router.
+//! with the renormalised router probabilities, through which the gradient reaches the router. With `top_k` 1 it
+//! takes the probability itself, as Switch does: renormalised it is 1 and has no gradient.
 //!
 //! The router is candle's own or, for routing replay, Lockstep's, whose gates are the same up to rounding.
 
@@ -111,6 +112,9 @@ impl Moe {
         let probs = softmax(scores, 1.0, false)?;
         let chosen = best(&probs.to_vec2()?, self.top_k);
         let gates = probs.gather(&indices(&chosen)?.reshape((tokens, self.top_k))?, D::Minus1)?;
+        if self.top_k == 1 {
+            return Ok((chosen, gates));
+        }
         let gates = gates.broadcast_div(&gates.sum_keepdim(D::Minus1)?)?;
         Ok((chosen, gates))
     }
@@ -118,7 +122,26 @@ impl Moe {
 
 #[cfg(test)]
 mod tests {
+    use candle_core::{Device, Var};
+
     use super::*;
+
+    /// With the model's own router and with Lockstep's, which agree.
+    #[test]
+    fn a_router_of_one_expert_learns() {
+        let scores = Var::from_slice(&[0.0_f32, 1.0, -1.0, 2.0, 0.0, 0.5], (2, 3), &Device::Cpu).unwrap();
+        let any = || scores.as_tensor().clone();
+        let moe = Moe::new(1, RmsNorm::new(any()), any(), any(), any());
+        let gate = Gate::new(3, 1).unwrap();
+        let [own, gated] = [moe.own_gates(&scores, 2), gate.apply(&scores, 0, None)].map(|found| {
+            let (chosen, gates) = found.unwrap();
+            assert_eq!(chosen, [1, 0]);
+            let gradient = gates.sum_all().unwrap().backward().unwrap().get(&scores).unwrap().clone();
+            [gates, gradient].map(|t| t.flatten_all().unwrap().to_vec1::<f32>().unwrap()).concat()
+        });
+        assert!(own.iter().zip(&gated).all(|(a, b)| (a - b).abs() < 1e-6), "{own:?} {gated:?}");
+        assert!(own[2..].iter().all(|g| g.abs() > 0.01), "{own:?}");
+    }
 
     #[test]
     fn tokens_go_to_their_best_experts_and_ties_to_the_lowest() {

@@ -21,9 +21,10 @@ pub(super) struct Gate {
     router: Router,
 }
 
-/// The model's gating rule: softmax over the chosen experts.
+/// The model's gating rule: softmax over the chosen experts; with one, which would always get 1, over all.
 pub fn router(experts: usize, top_k: usize) -> Router {
-    Router::new(RouterKind::SoftmaxChosen, experts, top_k)
+    let kind = if top_k == 1 { RouterKind::SoftmaxAll } else { RouterKind::SoftmaxChosen };
+    Router::new(kind, experts, top_k)
 }
 
 /// What the routers of a pass replay, and what they did. Rows are the model's: time-major, pass after pass.

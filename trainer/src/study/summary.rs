@@ -178,9 +178,7 @@ fn findings(plan: &Plan, runs: &[Stored]) -> Result<Findings> {
         steps: runs.iter().map(|run| run.config.rl.steps).max().unwrap_or(0),
         weights: runs.iter().filter_map(done).map(|run| run.weights).max().unwrap_or(0),
         seconds: runs.iter().map(|run| run.seconds).sum(),
-        arms: each
-            .map(|(arm, (_, runs))| arm_findings(arm, experiment, runs))
-            .collect::<Result<_>>()?,
+        arms: each.map(|(arm, (_, runs))| arm_findings(arm, experiment, runs)).collect::<Result<_>>()?,
         comparisons: experiment.comparisons()?.into_iter().map(judge).collect::<Result<_>>()?,
     })
 }

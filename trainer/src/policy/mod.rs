@@ -57,6 +57,8 @@ struct Part {
     /// The logits behind `logp`.
     logits: Tensor,
     labels: Vec<u32>,
+    /// Number of sequences.
+    rows: usize,
     /// The values of the value head, if there is one.
     values: Option<Tensor>,
     /// Each layer's router scores, `[positions * rows, E]`, if the model records them.
@@ -176,11 +178,13 @@ impl<'a> Pass<'a> {
             .into_par_iter()
             .map(|(part, c, others)| self.model.gradients(&part.logp, c, &others))
             .collect::<Result<_>>()?;
-        let (shards, squares) =
-            (grads.len() as f64, grads.iter().map(|grads| norm_squared(grads)).sum::<f64>());
+        let shards = grads.len() as f64;
+        let of_one = grads.iter().zip(&self.parts).map(|(g, part)| norm_squared(g) / part.rows as f64);
+        let of_one: f64 = of_one.sum();
         let sum = grads.into_iter().reduce(add).ok_or_else(|| anyhow!("no sequences"))?;
-        let spread = squares - norm_squared(&sum) / shards;
-        Ok(Gradients { variance: (shards > 1.0).then(|| shards / (shards - 1.0) * spread), sum })
+        let n = self.parts.iter().map(|part| part.rows).sum::<usize>() as f64;
+        let spread = n * of_one - norm_squared(&sum);
+        Ok(Gradients { variance: (shards > 1.0).then(|| spread / (shards - 1.0)), sum })
     }
 }
 
@@ -189,8 +193,9 @@ impl<'a> Pass<'a> {
 pub struct Gradients {
     /// With respect to every weight.
     pub sum: Vec<Vec<f32>>,
-    /// The trace of its covariance over draws of the batch, estimated from its J shards' gradients g_j:
-    /// J/(J − 1) · Σ |g_j − ḡ|². None with one shard.
+    /// The trace of its covariance over draws of the batch, estimated from the gradients g_j of its J shards, of
+    /// n_j of the n sequences: n/(J − 1) · Σ n_j |g_j/n_j − g/n|². None with one shard. The sequences count as
+    /// independent: unbiased where no shard cuts a group.
     pub variance: Option<f64>,
 }
 
@@ -278,12 +283,43 @@ fn run_shard(
     let target = Tensor::from_vec(target, (n, 1), device)?;
     let logp = Model::normalized(&logits)?.gather(&target, 1)?.squeeze(1)?;
     let Some(mut routes) = routes else {
-        return Ok((Part { logp, logits, labels, values, scores: Vec::new(), routed: 0 }, Vec::new(), 0));
+        return Ok((
+            Part { logp, logits, labels, rows, values, scores: Vec::new(), routed: 0 },
+            Vec::new(),
+            0,
+        ));
     };
     let scores = routes.layers.iter_mut().filter_map(|layer| layer.attached.take()).collect();
     let of = |(row, s): (usize, &Sequence)| {
         Record::of(model.shape(), &routes, rows, row, s.prompt.len() + s.response.len())
     };
     let routed: Vec<Record> = sequences.iter().enumerate().map(of).collect::<Result<_>>()?;
-    Ok((Part { logp, logits, labels, values, scores, routed: routed.len() }, routed, routes.replayed))
+    Ok((Part { logp, logits, labels, rows, values, scores, routed: routed.len() }, routed, routes.replayed))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Five sequences are shards of 2, 2 and 1.
+    #[test]
+    fn unequal_shards_of_like_sequences_have_no_variance() {
+        let shape = Shape {
+            vocab: 7,
+            context: 16,
+            layers: 1,
+            width: 8,
+            heads: 2,
+            experts: 2,
+            top_k: 2,
+            hidden: 4,
+            critic: false,
+        };
+        let model = Model::trainable(&shape, &shape.init(3)).unwrap();
+        let one = Sequence { prompt: vec![1, 2], response: vec![3] };
+        let pass = Pass::new(&model, &vec![one; 5]).unwrap();
+        let found = pass.gradients_with(&[0.5; 5], &Further::default()).unwrap();
+        let size = norm_squared(&found.sum);
+        assert!(size > 1e-3 && found.variance.unwrap().abs() < 1e-6 * size, "{:?} of {size}", found.variance);
+    }
 }

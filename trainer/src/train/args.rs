@@ -127,7 +127,8 @@ pub struct TrainArgs {
     /// the mean |advantage| of the response
     #[arg(long, help_heading = "Sizes")]
     pub measure_blame: bool,
-    /// Record the variance of the gradients, estimated from the parts of each minibatch
+    /// Record the variance of the gradients, estimated from four parts of each minibatch; biased where a part
+    /// ends inside a group: minibatches of a multiple of four groups avoid that
     #[arg(long, help_heading = "Sizes")]
     pub measure_variance: bool,
     /// Transformer layers [default: 2]

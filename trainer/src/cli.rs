@@ -47,3 +47,21 @@ pub enum Command {
     /// Draw the prefix tree of a group of rollouts with its values
     Tree(TreeArgs),
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_negative_number_is_refused_by_its_option() {
+        for (line, option) in [
+            ("rollouts --like dapo -o a --seed -1", "--seed"),
+            ("verify --random -1", "--random"),
+            ("tree a --group -1", "--group"),
+            ("study all --seeds -1", "--seeds"),
+        ] {
+            let error = Cli::try_parse_from(format!("lockstep {line}").split(' ')).unwrap_err().to_string();
+            assert!(error.contains("invalid value '-1'") && error.contains(option), "{error}");
+        }
+    }
+}

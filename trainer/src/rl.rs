@@ -17,6 +17,8 @@ use lockstep::{
 };
 use toml::Table;
 
+use crate::files::read_text;
+
 /// A recipe and the device it runs on.
 pub struct Algorithm {
     device: Device,
@@ -36,7 +38,7 @@ pub fn recipe(name_or_file: &str) -> Result<Recipe> {
     if !is_file || lockstep::recipe::names().contains(&name_or_file) {
         return Ok(Recipe::named(name_or_file)?);
     }
-    let text = std::fs::read_to_string(path).with_context(|| format!("cannot read recipe {name_or_file}"))?;
+    let text = read_text(path).with_context(|| format!("cannot read recipe {name_or_file}"))?;
     Recipe::from_toml(&text).with_context(|| name_or_file.to_owned())
 }
 

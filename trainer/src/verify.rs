@@ -8,6 +8,7 @@ use lockstep_conformance::{digest, schedules, verify as suite};
 
 /// Arguments of `lockstep verify`.
 #[derive(Clone, Debug, clap::Args)]
+#[command(allow_negative_numbers = true)]
 pub struct VerifyArgs {
     /// Instead compare with the golden files in this folder and all folders below it
     #[arg(long, value_name = "DIR", conflicts_with_all = ["backend", "random", "seed", "repeats", "streams"])]
@@ -37,6 +38,7 @@ pub fn verify(args: &VerifyArgs) -> Result<(String, bool)> {
         return Ok((report.to_string(), report.passed()));
     }
     ensure!((1..=256).contains(&args.streams), "--streams is {}: expected 1 to 256", args.streams);
+    ensure!(args.repeats > 0, "--repeats is 0: expected at least 1");
     for backend in &args.backend {
         Device::all(*backend).with_context(|| format!("--backend {backend}"))?;
     }
@@ -46,11 +48,40 @@ pub fn verify(args: &VerifyArgs) -> Result<(String, bool)> {
         seed.checked_add(random).is_some(),
         "--seed is {seed}: expected at most 2^64 - 1 - {random}, as cases count up from it"
     );
-    let backends = if args.backend.is_empty() { default.backends } else { args.backend.clone() };
+    let backends = if args.backend.is_empty() { default.backends } else { distinct(&args.backend) };
     let recipes = digest::recipes(&backends);
     let report =
         suite::verify(&suite::Plan { backends, random, seed, repeats: args.repeats, streams: args.streams });
     let schedules = schedules::schedules();
     let passed = report.passed() && recipes.passed() && schedules.passed();
     Ok((format!("{report}\n{recipes}\n{schedules}"), passed))
+}
+
+/// The backends, each once.
+fn distinct(backends: &[Backend]) -> Vec<Backend> {
+    let mut distinct = Vec::new();
+    for backend in backends {
+        if !distinct.contains(backend) {
+            distinct.push(*backend);
+        }
+    }
+    distinct
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_backend_named_twice_is_verified_once() {
+        let [cpu, cuda] = [Backend::Cpu, Backend::Cuda];
+        assert_eq!(distinct(&[cuda, cpu, cuda]), [cuda, cpu]);
+    }
+
+    #[test]
+    fn something_is_repeated() {
+        let args =
+            VerifyArgs { golden: None, backend: Vec::new(), random: None, seed: 1, repeats: 0, streams: 1 };
+        assert_eq!(verify(&args).unwrap_err().to_string(), "--repeats is 0: expected at least 1");
+    }
 }

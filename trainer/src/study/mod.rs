@@ -28,6 +28,7 @@ use crate::{atomic, report};
 
 /// Arguments of `lockstep study`.
 #[derive(Clone, Debug, clap::Args)]
+#[command(allow_negative_numbers = true)]
 pub struct StudyArgs {
     /// What to run: the name of an experiment, or all; list: print the experiments
     #[arg(value_name = "list|ID|all")]

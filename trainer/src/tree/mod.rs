@@ -16,6 +16,7 @@ use shape::Shape;
 
 /// Arguments of `lockstep tree`.
 #[derive(Clone, Debug, clap::Args)]
+#[command(allow_negative_numbers = true)]
 pub struct TreeArgs {
     /// A safetensors file with cu_seqlens, cu_groups, rewards and tokens, as written by
     /// `train --dump-rollouts`

@@ -288,7 +288,7 @@ pub unsafe extern "C" fn ls_plan_alarms(
     // SAFETY: the caller upholds it.
     enter(|| unsafe {
         let (plan, device) = (given(plan, "plan")?, given(device, "device")?);
-        given(workspace.cast::<u8>(), "workspace")?;
+        given(workspace.cast::<u64>(), "workspace")?;
         let want = plan.own.workspace_bytes();
         if workspace_bytes < want {
             let says = format!("has {workspace_bytes} bytes: expected at least {want}");

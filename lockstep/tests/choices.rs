@@ -660,6 +660,34 @@ fn what_a_stage_reads_is_needed() {
     assert!(error.contains("rewards (for reward.overlong)"), "{error}");
 }
 
+/// Where a step on the CPU takes the calls apart, as for OPO here, and where it runs a plan.
+#[test]
+fn what_no_stage_reads_is_not_checked() {
+    let rewards = Rollouts { rewards: Some(&[1.0, 0.0, 0.0, 1.0]), ..rollouts() };
+    let with = Rollouts { baseline: Some(&[9.0]), baseline_weights: Some(&[9.0]), ..rewards };
+    for toml in [
+        "",
+        "advantage.estimator = \"opo\"\nadvantage.whiten = \"verl\"\n",
+        "reward.shaping = { kind = \"signs\", correct = 1.0, wrong = -1.0 }\n",
+    ] {
+        let of = |rollouts| recipe(toml).advantages(&Device::cpu(), rollouts).unwrap().advantage;
+        assert_eq!(of(&with), of(&rewards), "{toml}");
+    }
+    let fapo = recipe("extends = \"fapo\"\n");
+    let error = fapo.advantages(&Device::cpu(), &Rollouts { flawed: Some(&[1]), ..rewards }).unwrap_err();
+    assert!(error.to_string().contains("flawed"), "{error}");
+}
+
+#[test]
+fn returns_without_whitening() {
+    let token_rewards = [0.0, 0.0, 1.0, 0.0, 2.0, 0.0, 0.0, 0.0, 4.0, 0.0];
+    let rollouts = Rollouts { token_rewards: Some(&token_rewards), ..rollouts() };
+    let toml = "extends = \"reinforce_plus_plus\"\nadvantage.whiten = \"none\"\nadvantage.gamma = 0.5\n";
+    let credit = recipe(toml).advantages(&Device::cpu(), &rollouts).unwrap();
+    // The seventh token is masked: no advantage.
+    assert_eq!(credit.advantage, [0.25, 0.5, 1.0, 1.0, 2.0, 1.0, 0.0, 2.0, 4.0, 0.0]);
+}
+
 #[test]
 fn on_policy_the_current_policy_is_the_old_one() {
     let toml = "extends = \"nemo\"\nkl = { estimator = \"k3\", coef = 0.1 }\n";

@@ -1,7 +1,7 @@
 //! Named recipes, and recipes that extend them.
 
 use lockstep::Recipe;
-use lockstep::recipe::{Duty, entries, names};
+use lockstep::recipe::{Duty, WhitenChoice, entries, names};
 use toml::{Table, Value};
 
 /// Changes since version 0.1: name, key, old value, new value, reason. An empty value means that the key is
@@ -33,6 +33,7 @@ const CHANGED: &[(&str, &str, &str, &str, &str)] = &[
     ("trl_vllm", "mask.quantile", "", "torch", TOP),
     ("vespo", "mask.quantile", "", "torch", TOP),
     ("trl_vespo", "mask.quantile", "", "torch", TOP),
+    ("vespo", "gate.lambda_floor", "", "1e-4", "VESPO's own code raises a smaller lambda to it"),
     ("trl_vespo", "gate.lambda_floor", "", "1e-4", "TRL raises a smaller lambda to it"),
     ("trl_vespo", "correction.nan_rollout", "", "one", NO_SAMPLER),
     ("trl_vllm", "correction.nan_rollout", "", "one", NO_SAMPLER),
@@ -140,6 +141,20 @@ fn one_recipe_extends_another() {
 }
 
 #[test]
+fn tables_are_not_read_by_position() {
+    for (text, key) in [
+        ("mask = [0.5]", "mask"),
+        ("entropy = [1.0]", "entropy"),
+        ("reward.overlong = [8, 6]", "reward.overlong"),
+        ("value = [2.0, 1.0]", "value"),
+    ] {
+        let error = Recipe::from_toml(text).unwrap_err().to_string();
+        assert!(error.contains(&format!("{key} is an array: expected a table")), "{error}");
+    }
+    Recipe::from_toml("metrics.band = [0.5, 1.5]").unwrap();
+}
+
+#[test]
 fn none_takes_away_what_is_optional() {
     let of = |text: &str| Recipe::from_toml(text);
     let dapo = of("extends = \"dapo\"\ngate.clip_ratio_c = \"none\"\n").unwrap();
@@ -147,6 +162,13 @@ fn none_takes_away_what_is_optional() {
     assert_eq!(of("extends = \"icepop\"\ncorrection = \"none\"\n").unwrap().correction, None);
     assert_eq!(of("extends = \"areal\"\nadvantage.whiten = \"none\"\n").unwrap().advantage.whiten, None);
     assert_eq!(of("kl = \"none\"\n").unwrap().kl, None);
+    // An estimator that whitens by itself does not.
+    let returns = of("extends = \"reinforce_plus_plus\"\nadvantage.whiten = \"none\"\n").unwrap();
+    assert_eq!(returns.advantage.whiten, Some(WhitenChoice::None));
+    assert_eq!(of(&returns.to_toml().unwrap()).unwrap(), returns);
+    // An error elsewhere is that error.
+    let error = of("aggregation.horizon = \"none\"\nkl.estimator = \"x\"\n").unwrap_err().to_string();
+    assert!(error.contains("estimator") && !error.contains("horizon"), "{error}");
     // `"none"` is a value of some keys, but not of others.
     assert_eq!(
         of("ratio.guard = \"none\"\n").unwrap().ratio.guard,

@@ -28,7 +28,9 @@ impl Expected {
     /// Returns its address and length, if the tensor matches.
     fn place(&self, tensor: &Bound<'_, PyAny>) -> PyResult<Option<(usize, usize)>> {
         let py = tensor.py();
-        let same = tensor.getattr(intern!(py, "dtype"))?.is(&self.dtype)
+        // A list, for one, has none.
+        let Ok(dtype) = tensor.getattr(intern!(py, "dtype")) else { return Ok(None) };
+        let same = dtype.is(&self.dtype)
             && tensor.getattr(intern!(py, "is_cpu"))?.is_truthy()?
             && tensor.getattr(intern!(py, "shape"))?.eq(&self.shape)?
             && tensor.call_method0(intern!(py, "is_contiguous"))?.is_truthy()?

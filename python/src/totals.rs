@@ -4,7 +4,7 @@
 use crate::{Place, named, refused, view};
 use lockstep::core::aggregate::ExactMoments;
 use lockstep::ops::exact::{Limbs, PolicyTotals, exact_sequence_moments, exact_token_moments};
-use lockstep::ops::whiten::whiten_by;
+use lockstep::ops::whiten::{WhitenParams, whiten_by};
 use lockstep::recipe::WhitenChoice;
 use lockstep::{Advantage, Batch, Counts, Device, Error};
 use pyo3::exceptions::PyValueError;
@@ -147,8 +147,10 @@ fn with_rows<R>(
     batch.and_then(|batch| of(&batch, values)).map_err(refused)
 }
 
-fn choice(by: &str) -> PyResult<WhitenChoice> {
-    toml::Value::from(by).try_into().map_err(|error| PyValueError::new_err(format!("`by`: {error}")))
+fn choice(by: &str) -> PyResult<(WhitenChoice, WhitenParams)> {
+    let wrong = |error: &dyn std::fmt::Display| PyValueError::new_err(format!("`by`: {error}"));
+    let choice: WhitenChoice = toml::Value::from(by).try_into().map_err(|error| wrong(&error))?;
+    Ok((choice, choice.params().ok_or_else(|| wrong(&"none does not whiten"))?))
 }
 
 merging! {
@@ -158,7 +160,7 @@ merging! {
         /// by`.
         #[staticmethod]
         fn of(py: Python<'_>, values: Place, rows: Rows, by: &str) -> PyResult<Self> {
-            let weighting = choice(by)?.params().weighting;
+            let weighting = choice(by)?.1.weighting;
             py.detach(|| {
                 with_rows(rows, values, ExactMoments::NONE, |batch, values| match values {
                     Advantage::PerToken(values) => exact_token_moments(batch, values),
@@ -172,14 +174,14 @@ merging! {
 
         /// Whitens values by these moments into `out`; both are in host memory.
         fn whiten(&self, py: Python<'_>, values: Place, rows: Rows, by: &str, out: Place) -> PyResult<()> {
-            let choice = choice(by)?;
+            let (choice, params) = choice(by)?;
             let whitened = py.detach(|| {
                 with_rows(rows, values, Vec::new(), |batch, values| match values {
                     // As in a recipe: a single response has no spread.
                     Advantage::PerSequence(values) if choice == WhitenChoice::Mssr && self.0.count() == 1 => {
                         Ok(values.to_vec())
                     }
-                    _ => whiten_by(&Device::cpu(), batch, values, &choice.params(), &self.0),
+                    _ => whiten_by(&Device::cpu(), batch, values, &params, &self.0),
                 })
             })?;
             if whitened.len() != out.1 {

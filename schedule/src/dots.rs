@@ -144,10 +144,11 @@ pub fn selection_keys(
 }
 
 /// Number of prompts that one selection draws: ⌊μ B σ + 1/2⌋, or μ B in the first epoch. Errors: σ outside
-/// 0..=1.
+/// 0..=1; a μ B of 2^32 or more.
 pub fn selection_size(steps: u32, batch: u32, fresh: f64, first_epoch: bool) -> Result<u32, Error> {
     require::unit("fresh", fresh)?;
     let all = f64::from(steps) * f64::from(batch);
+    require::scalar("steps", all < 4_294_967_296.0, "fewer than 2^32 prompts in all", steps)?;
     Ok(numbers::nearest(if first_epoch { all } else { all * fresh }))
 }
 

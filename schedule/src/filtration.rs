@@ -59,8 +59,7 @@ fn two() -> u32 {
 ///
 /// `rewards` and `weights` are `[n]`; a NaN reward means "no score".
 ///
-/// Errors: [`Error::Length`] if the lengths differ; [`Error::Value`] for an infinite reward, with its index;
-/// [`Error::NotFinite`] if a power overflows, with its index.
+/// Errors: [`Error::Length`] if the lengths differ; [`Error::Value`] for an infinite reward, with its index.
 ///
 /// ```
 /// use lockstep_schedule::filtration::{Filtration, filtrate};
@@ -84,6 +83,7 @@ pub fn filtrate(rule: Filtration, rewards: &[f32], weights: &mut [f64]) -> Resul
         weights.fill(0.0);
         return Ok(());
     };
+    let largest = f64::from(if top.abs() > low.abs() { top.abs() } else { low.abs() });
     let others = f64::from(if counted > 1 { counted - 1 } else { 1 });
     let weight = |i: usize, reward: f32| match rule {
         Filtration::BestOfN {} => f64::from(u8::from(i == first)),
@@ -103,22 +103,31 @@ pub fn filtrate(rule: Filtration, rewards: &[f32], weights: &mut [f64]) -> Resul
                 0.1
             }
         }
-        Filtration::Power { power } => (0..power).fold(1.0, |product, _| product * f64::from(reward.abs())),
+        // In proportion to the largest, so that no power overflows, and not all of them vanish.
+        Filtration::Power { power } if largest > 0.0 => raised(f64::from(reward.abs()) / largest, power),
+        Filtration::Power { .. } => 0.0,
     };
     let mut sum = 0.0;
     for (i, (slot, &reward)) in weights.iter_mut().zip(rewards).enumerate() {
         *slot = if reward.is_nan() { 0.0 } else { weight(i, reward) };
         sum += *slot;
-        if !sum.is_finite() {
-            let hint = "a power of the rewards is too large: choose a smaller power";
-            return Err(Error::NotFinite { result: "weights", index: i, hint });
-        }
     }
     for (slot, reward) in weights.iter_mut().zip(rewards) {
         let alike = if reward.is_nan() { 0.0 } else { 1.0 / f64::from(counted) };
         *slot = if sum == 0.0 { alike } else { *slot / sum };
     }
     Ok(())
+}
+
+/// x^n, by squaring.
+fn raised(mut x: f64, mut n: u32) -> f64 {
+    let mut product = 1.0;
+    while n > 0 {
+        product *= if n & 1 == 1 { x } else { 1.0 };
+        x *= x;
+        n >>= 1;
+    }
+    product
 }
 
 #[cfg(test)]
@@ -167,6 +176,17 @@ mod tests {
         let mut weights = [0.0; 2];
         assert!(filtrate(Filtration::BestOfN {}, &[1.0], &mut weights).is_err());
         assert!(filtrate(Filtration::BestOfN {}, &[1.0, f32::INFINITY], &mut weights).is_err());
-        assert!(filtrate(Filtration::Power { power: 99 }, &[1e30, 1.0], &mut weights).is_err());
+    }
+
+    #[test]
+    fn large_powers_neither_overflow_nor_vanish() {
+        for power in [99, 500, u32::MAX] {
+            assert_eq!(
+                of(Filtration::Power { power }, &[1e30, 1.0, 0.0, -1e30, 1.0]),
+                [0.5, 0.0, 0.0, 0.5, 0.0]
+            );
+            let small = of(Filtration::Power { power }, &[0.1, 0.2, 0.01, 0.0, 0.0]);
+            assert!(small[0] < 1e-29 && small[1] == 1.0, "{small:?}");
+        }
     }
 }

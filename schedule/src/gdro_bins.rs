@@ -2,14 +2,14 @@
 //! boundaries.
 //!
 //! **Formula** (2601.19280; docs/maths/schedules.md): accuracy p is the fraction of passes among the last H
-//! observations (0 without observations); the bin is ⌊p·B⌋, with p = 1 in the last bin. A prompt stays in bin
-//! b while b/B − δ <= p <= (b + 1)/B + δ, and otherwise moves to ⌊p·B⌋. Listed edges e₁ < … < e_{B−1} replace
-//! i/B; a bin includes its lower edge.
+//! observations, or of all (0 without observations); the bin is ⌊p·B⌋, with p = 1 in the last bin. A prompt
+//! stays in bin b while b/B − δ <= p <= (b + 1)/B + δ, and otherwise moves to ⌊p·B⌋. Listed edges e₁ < … <
+//! e_{B−1} replace i/B; a bin includes its lower edge.
 //!
 //! An observation is one pass@k outcome: whether one of the k rollouts was right.
 //!
-//! **Special cases**: H is from 1 to 64 (the window is one word). With δ = 0 a prompt whose accuracy is on
-//! its bin's upper edge stays.
+//! **Special cases**: H is from 1 to 128 (the window is one word), or 0 for all observations. With δ = 0 a
+//! prompt whose accuracy is on its bin's upper edge stays.
 //!
 //! **Variants**: the released code measures at another edge ([`Hysteresis::Code`]); with uniform edges its
 //! prompts never move down.
@@ -17,28 +17,34 @@
 use lockstep_core::Error;
 use lockstep_core::require;
 
-/// The last observations of one prompt.
+/// The observations of one prompt: the last 128, and how many there were in all.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Window {
-    passes: u64,
+    last: u128,
+    passes: u32,
     seen: u32,
 }
 
 impl Window {
     /// Returns the window with one more observation.
     pub fn observe(self, passed: bool) -> Self {
-        Window { passes: self.passes << 1 | u64::from(passed), seen: (self.seen + 1).min(64) }
+        Window {
+            last: self.last << 1 | u128::from(passed),
+            passes: self.passes.saturating_add(passed.into()),
+            seen: self.seen.saturating_add(1),
+        }
     }
 
-    /// Fraction of passes among the last `horizon` observations; 0 without observations. Errors: a horizon
-    /// outside 1..=64.
+    /// Fraction of passes among the last `horizon` observations, or among all if it is 0; 0 without
+    /// observations. Errors: a horizon above 128.
     pub fn accuracy(self, horizon: u32) -> Result<f64, Error> {
-        require::scalar("horizon", (1..=64).contains(&horizon), "1 to 64", horizon)?;
-        let seen = self.seen.min(horizon);
-        if seen == 0 {
-            return Ok(0.0);
-        }
-        Ok(f64::from((self.passes << (64 - seen)).count_ones()) / f64::from(seen))
+        require::scalar("horizon", horizon <= u128::BITS, "at most 128", horizon)?;
+        let (passes, seen) = match (horizon, self.seen.min(horizon)) {
+            (0, _) => (self.passes, self.seen),
+            (_, 0) => (0, 0),
+            (_, seen) => ((self.last << (u128::BITS - seen)).count_ones(), seen),
+        };
+        Ok(f64::from(passes) / f64::from(seen.max(1)))
     }
 }
 
@@ -140,11 +146,16 @@ mod tests {
             (w.accuracy(5), w.accuracy(64), w.accuracy(3), w.accuracy(1)),
             (Ok(0.6), Ok(0.6), Ok(1.0 / 3.0), Ok(1.0))
         );
-        for _ in 0..100 {
+        assert_eq!(w.accuracy(0), Ok(0.6));
+        for _ in 0..125 {
             w = w.observe(true);
         }
-        assert_eq!(w.accuracy(64), Ok(1.0));
-        assert!(matches!(w.accuracy(65), Err(Error::Value { argument: "horizon", .. })));
+        assert_eq!(
+            (w.accuracy(125), w.accuracy(127), w.accuracy(128)),
+            (Ok(1.0), Ok(126.0 / 127.0), Ok(126.0 / 128.0))
+        );
+        assert_eq!(w.accuracy(0), Ok(128.0 / 130.0), "all");
+        assert!(matches!(w.accuracy(129), Err(Error::Value { argument: "horizon", .. })));
     }
 
     #[test]

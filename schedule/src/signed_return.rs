@@ -55,16 +55,25 @@ impl SignedReturn {
 
     /// Writes the advantages and returns of one sequence, `[L]`.
     ///
-    /// `reward` is the sequence's outcome, NaN for none; `live(t)` says whether token t is unmasked.
+    /// `reward` is the sequence's outcome, NaN for none; `live(t)` says whether token t is unmasked. Errors:
+    /// [`Error::Length`] if the lengths differ.
     ///
     /// ```
     /// use lockstep_schedule::signed_return::SignedReturn;
     /// let rule = SignedReturn { gamma: 0.5, correct: 0.1, wrong: -1.0, offset: 0.0, stop_at_mask: false };
     /// let (mut advantage, mut returns) = ([0.0; 3], [0.0; 3]);
-    /// rule.row(1.0, |t| t != 1, &mut advantage, &mut returns);
+    /// rule.row(1.0, |t| t != 1, &mut advantage, &mut returns)?;
     /// assert_eq!((advantage, returns), ([0.05, 0.0, 0.1], [0.5, 0.0, 1.0]));
+    /// # Ok::<(), lockstep_core::Error>(())
     /// ```
-    pub fn row(&self, reward: f32, live: impl Fn(usize) -> bool, advantage: &mut [f32], returns: &mut [f32]) {
+    pub fn row(
+        &self,
+        reward: f32,
+        live: impl Fn(usize) -> bool,
+        advantage: &mut [f32],
+        returns: &mut [f32],
+    ) -> Result<(), Error> {
+        require::length("returns", advantage.len(), "one per advantage", returns.len())?;
         let (factor, added) = match reward {
             1.0 => (self.correct, self.offset),
             0.0 => (1.0, self.wrong + self.offset),
@@ -84,6 +93,7 @@ impl SignedReturn {
                 behind = behind.map(|_| 0.0);
             }
         }
+        Ok(())
     }
 }
 
@@ -98,7 +108,7 @@ mod tests {
 
     fn of(rule: SignedReturn, reward: f32) -> ([f32; 6], [f32; 6]) {
         let (mut advantage, mut returns) = ([f32::NAN; 6], [f32::NAN; 6]);
-        rule.row(reward, |t| LIVE[t], &mut advantage, &mut returns);
+        rule.row(reward, |t| LIVE[t], &mut advantage, &mut returns).unwrap();
         (advantage, returns)
     }
 

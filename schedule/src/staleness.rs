@@ -66,9 +66,11 @@ pub fn verl_rollouts(
 ) -> Result<i64, Error> {
     let inside = threshold >= 0.0 && threshold.is_finite();
     require::scalar("threshold", inside, "a finite number, at least 0", threshold)?;
-    let batch = f64::from(sync_steps) * f64::from(required_batches) * f64::from(mini_batch);
+    // In verl's order: the product is rounded, and then cut off.
+    let batch = f64::from(required_batches) * f64::from(mini_batch);
+    let all = batch * (threshold + 1.0) * f64::from(sync_steps);
     // Float-to-integer conversion saturates and rounds towards zero.
-    Ok((((1.0 + threshold) * batch) as i64).saturating_sub_unsigned(stale_in_queue))
+    Ok((all as i64).saturating_sub_unsigned(stale_in_queue))
 }
 
 /// ROLL's test: whether a sample is admissible. Errors: α below 0 or not finite.
@@ -116,6 +118,8 @@ mod tests {
         assert_eq!(verl_rollouts(0.5, 4, 1, 32, 200), Ok(-8));
         assert_eq!(verl_rollouts(0.0, 1, 2, 3, 0), Ok(6));
         assert_eq!(verl_rollouts(0.1, 1, 1, 5, 0), Ok(5), "5.5 is 5");
+        // int(100 * (0.15 + 1) * 3) of Python.
+        assert_eq!(verl_rollouts(0.15, 3, 1, 100, 0), Ok(344));
         assert!(matches!(
             verl_rollouts(f64::NAN, 1, 1, 1, 0),
             Err(Error::Value { argument: "threshold", .. })

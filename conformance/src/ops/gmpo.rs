@@ -108,7 +108,7 @@ impl OpTest for Gmpo {
             let least = if self.mean == Mean::Product { 1.0 } else { 1.0 / length };
             let unsure_sum =
                 of_sum && [-clip.low, clip.high].iter().any(|b| (sum - b).abs() < 4.0 * expected::UNIT * all);
-            let logs: f64 = tokens.iter().map(|t| (t.w + 1e-8).ln().abs()).sum::<f64>() / length;
+            let logs: f64 = tokens.iter().map(|t| (t.w + 1e-10).ln().abs()).sum::<f64>() / length;
             let mean: f64 = tokens.iter().map(|t| t.a).sum::<f64>() / length;
             let spread: f64 = tokens.iter().map(|t| t.a.abs()).sum::<f64>() / length;
             let cancel = if mean == 0.0 { 0.0 } else { loss.abs() * 1e-9 * spread / mean.abs() };

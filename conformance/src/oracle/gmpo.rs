@@ -73,7 +73,7 @@ impl Gmpo {
         }
         let n = tokens.len() as f64 + 1e-8;
         let mean = |f: &dyn Fn(&Token) -> f64| tokens.iter().map(f).sum::<f64>() / n;
-        let log_w = if weighted { mean(&|t| (t.w + 1e-8).ln()) } else { 0.0 };
+        let log_w = if weighted { mean(&|t| (t.w + 1e-10).ln()) } else { 0.0 };
         -mean(&|t| t.a) * self.ratio(tokens) * log_w.exp()
     }
 

@@ -51,7 +51,7 @@ impl TrustRegion {
     /// Whether the token keeps its gradient.
     pub fn valid(&self, a: f64, logp: f64, logp_old: f64, second: f64) -> bool {
         let pushed = if a > 0.0 { logp - logp_old } else { logp_old - logp };
-        pushed < 0.0 || self.moved(logp, logp_old, second) <= self.bound(a)
+        pushed <= 0.0 || self.moved(logp, logp_old, second) <= self.bound(a)
     }
 
     /// The weight before truncation.

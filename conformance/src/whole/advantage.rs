@@ -26,7 +26,8 @@ pub(super) struct Estimate {
 pub(super) fn whitening(recipe: &Recipe) -> Option<WhitenChoice> {
     let own = [Estimator::ReinforcePlusPlus, Estimator::ReinforcePlusPlusBaseline, Estimator::Gdpo];
     let own = recipe.advantage.over_time.is_none() && own.contains(&recipe.advantage.estimator);
-    recipe.advantage.whiten.or(own.then_some(WhitenChoice::Verl))
+    let whiten = recipe.advantage.whiten.or(own.then_some(WhitenChoice::Verl));
+    whiten.filter(|choice| *choice != WhitenChoice::None)
 }
 
 fn over_sequences(choice: WhitenChoice) -> bool {
@@ -37,6 +38,7 @@ fn over_sequences(choice: WhitenChoice) -> bool {
 /// others become 0.
 pub(super) fn whiten(choice: WhitenChoice, values: &[Option<f64>], times: &[usize]) -> Vec<f64> {
     let (kind, ddof, eps) = match choice {
+        WhitenChoice::None => (Divisor::One, 0.0, 0.0),
         WhitenChoice::Verl => (Divisor::Inside, 1.0, 1e-8),
         WhitenChoice::Nemo => (Divisor::Floor, 0.0, 1e-8),
         WhitenChoice::Trl => (Divisor::Outside, 1.0, 1e-4),
@@ -244,8 +246,8 @@ fn robust(
     pairs.sort_by(|a, b| a.0.total_cmp(&b.0));
     let whole = exact_sum(pairs.iter().map(|(_, w)| *w));
     match &pairs[..] {
-        [(reward, _)] => return if singleton == SingletonChoice::RawReward { 0.0 } else { *reward },
         _ if whole == 0.0 => return 0.0,
+        [(reward, _)] => return if singleton == SingletonChoice::RawReward { 0.0 } else { *reward },
         _ => {}
     }
     let quantile = |share: f64| {

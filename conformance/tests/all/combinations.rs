@@ -104,6 +104,9 @@ const DIMENSIONS: &[&[Choices]] = &[
              estimator = 'rloo' | estimator = 'opo' | estimator = 'gpg' | estimator = 'pass_k' | \
              estimator = 'mc_grpo' | estimator = 'max_rl' | estimator = 'remax' | estimator = 'vcpo' | \
              estimator = 'vcpo'; robust = 'median' | estimator = 'reinforce_plus_plus' | \
+             estimator = 'reinforce_plus_plus'; whiten = 'none' | \
+             estimator = 'reinforce_plus_plus_baseline'; whiten = 'none' | \
+             estimator = 'gdpo'; whiten = 'none' | \
              estimator = 'reinforce_plus_plus_baseline' | estimator = 'reward' | \
              estimator = 'pass_at_k'; k = 2 | estimator = 'pass_at_k'; k = 2; whiten = 'trl' | \
              estimator = 'role_baseline'; limit = 1.0 | estimator = 'gdpo' | estimator = 'v0_5' | \

@@ -271,16 +271,26 @@ fn optimal_token_baseline_by_hand() {
     // A ratio of 3 for the first token: weights 2.25 and 0.75, then 3 and 1. p = Σp²: norm 1 − p.
     let ratio = [3.0, 1.0, nan, 1.0, 1.0, 1.0, 1.0];
     let p = [0.75, 0.25, nan, 0.75, 0.25, 0.75, 0.5];
-    let proxy = Score::Probabilities { p: &p, sum_squares: &p };
+    let logp = p.map(f32::ln);
+    let proxy = Score::Probabilities { logp: &logp, sum_squares: &p };
     // Position 0: weights 0.25 and 0.75; position 1: 1 and 1; position 3: the first alone.
     for (score, ratio, lone_tail_is_raw, want) in [
         (Score::Norm(&norm), None, false, [0.75, 0.25, 0.0, 0.0, -0.25, -0.25, 3.0]),
         (Score::Norm(&norm), None, true, [0.75, 0.25, 0.0, 2.0, -0.25, -0.25, 3.0]),
         (Score::Norm(&norm), Some(&ratio[..]), true, [0.25, 0.125, 0.0, 2.0, -0.75, -0.375, 3.0]),
-        (proxy, None, false, [0.75, 0.25, 0.0, 0.0, -0.25, -0.25, 3.0]),
     ] {
         assert_eq!(run(score, ratio, lone_tail_is_raw).unwrap(), want);
     }
+    assert_worked(&run(proxy, None, false).unwrap(), &[0.75, 0.25, 0.0, 0.0, -0.25, -0.25, 3.0]);
+    // A confident policy: with p = e^-0.0003 rounded to binary32 the norm would be a third too large.
+    let (sure, sum) = ([-3e-4, -0.7], [(1.0 - 6e-4f32) + 1.62e-7, 0.35]);
+    let score = Score::Probabilities { logp: &sure, sum_squares: &sum };
+    let pair = Batch::new(&[0, 1, 2], &[0, 2], None).unwrap();
+    let out = optimal_token_baseline(&device, &pair, &[1.0, 0.0], score, None, &params(false)).unwrap();
+    let norm = |i: usize| 1.0 - 2.0 * f64::from(sure[i]).exp() + f64::from(sum[i]);
+    let want = norm(1) / (norm(0) + norm(1));
+    assert!((f64::from(out[0]) / want - 1.0).abs() < 1e-7, "{} {want}", out[0]);
+    assert!((f64::from(out[1]) / (want - 1.0) - 1.0).abs() < 1e-6, "{} {want}", out[1]);
     // 3 live tokens, and 2 over as many positions: verl's tail begins at the third, which both reach.
     let holes = [1, 1, 1, 1, 0, 1];
     let both = Batch::new(&[0, 3, 6], &[0, 2], Some(&holes)).unwrap();
@@ -290,8 +300,8 @@ fn optimal_token_baseline_by_hand() {
     assert_worked(&out, &[0.5, 0.0, 2.0, -0.5, 0.0, 1.2]);
     let with = |x: f32| [0.25, 0.75, nan, x, 0.75, 0.25, 0.5];
     refused(run(Score::Norm(&with(-0.25)), None, false), "`score norms`[3] is -0.25…");
-    let above = Score::Probabilities { p: &with(1.5), sum_squares: &p };
-    refused(run(above, None, false), "`p`[3] is 1.5…");
+    let above = Score::Probabilities { logp: &with(1.5).map(|x| x - 1.0), sum_squares: &p };
+    refused(run(above, None, false), "`logp`[3] is 0.5…");
 }
 
 #[test]

@@ -84,8 +84,12 @@ impl Kernel for PassAtK<'_> {
         let against = -num::div64(c, wrong);
         let out = *self.advantage;
         team.for_each(span, move |i| {
-            let advantage = if correct(i) { 1.0 } else { against } * good;
-            out.put(i, if zero || !members.is(i) { 0.0 } else { num::canonical(advantage as f32) });
+            let advantage = num::canonical((if correct(i) { 1.0 } else { against } * good) as f32);
+            let reward = members.rewards.at(i);
+            // An infinite reward stays one, so that the loss raises its alarm.
+            let member = if reward.is_infinite() { reward } else { advantage };
+            let none = !members.is(i) || (zero && !reward.is_infinite());
+            out.put(i, if none { 0.0 } else { member });
         });
         if team.leads() {
             let estimate = if n < k { num::canonical_nan() } else { (1.0 - q) as f32 };

@@ -108,9 +108,9 @@ impl Gate for TrustRegion {
             (if given { logp_second } else { moved }, if given { ratio } else { of_sampler })
         };
         let refused = if advantage > 0.0 {
-            (moved > self.clip_ratio_high) & (logp >= logp_old)
+            (moved > self.clip_ratio_high) & (logp > logp_old)
         } else {
-            (moved > self.clip_ratio_low) & (logp <= logp_old)
+            (moved > self.clip_ratio_low) & (logp < logp_old)
         };
         let truncated = if weight > self.clip_ratio_c { self.clip_ratio_c } else { weight };
         if refused { REFUSED } else { truncated }

@@ -27,11 +27,13 @@ const ROUND: f64 = f64::from_bits(0x4338_0000_0000_0000); // 1.5·2^52
 const TWO_THIRDS: u64 = 0x3fe5_5555_5555_5555; // 0.6666666666666666
 
 /// 2^n for n in -1022..=1023.
+#[inline]
 fn power_of_two(n: i32) -> f64 {
     f64::from_bits(u64::from((n + 1023).cast_unsigned()) << 52)
 }
 
 /// Computes e^x in binary64, to a relative error of about 4e-16. +∞ above 709.79, 0 below -745.14, NaN → NaN.
+#[inline]
 pub fn exp64(x: f64) -> f64 {
     if x.is_nan() {
         return super::canonical64(x);
@@ -47,7 +49,7 @@ pub fn exp64(x: f64) -> f64 {
     let mut sum = 1.0;
     let mut k = 13.0;
     while k >= 1.0 {
-        sum = 1.0 + sum * r / k;
+        sum = 1.0 + super::div64(sum * r, k);
         k -= 1.0;
     }
     let n = n as i32;

@@ -5,7 +5,7 @@
 //!
 //! ```text
 //! c_t = sgn(A_t)·min(sgn(A_t)·d_t, sgn(A_t)·clip(d_t, −clip_log_low, clip_log_high))     0 where A_t = 0
-//! r_i = exp(Σ c_t / (L_i + 1e-8)),  A_i = Σ A_t / (L_i + 1e-8),  w_i = exp(Σ ln(w_t + 1e-8) / (L_i + 1e-8))
+//! r_i = exp(Σ c_t / (L_i + 1e-8)),  A_i = Σ A_t / (L_i + 1e-8),  w_i = exp(Σ ln(w_t + 1e-10) / (L_i + 1e-8))
 //! L   = Σ_i −A_i·r_i·w_i / denominator
 //! ```
 //!
@@ -50,8 +50,10 @@ use crate::ratio::Guard;
 use crate::require;
 use crate::team::{Element, Lane, Team};
 
-/// Added to a length and to a weight before its logarithm, as verl does.
+/// Added to a length, as verl does.
 const EPS: f64 = 1e-8;
+/// Added to a weight before its logarithm, as verl does.
+const WEIGHT_EPS: f32 = 1e-10;
 
 /// How a sequence's ratio is formed from the ratios of its tokens.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -316,7 +318,7 @@ impl<const ANY: bool> Token<ANY> {
         let alarm = flag::worse(flag::logp(logp), flag::logp(logp_old));
         let alarm = flag::worse(alarm, flag::worse(flag::finite(advantage), flag::weight(weight)));
         let (d, _) = self.guard.apply_as::<A>(logp - logp_old);
-        let log_weight = if self.weighted { num::ln::<A>(weight + EPS as f32) } else { 0.0 };
+        let log_weight = if self.weighted { num::ln::<A>(weight + WEIGHT_EPS) } else { 0.0 };
         let bounded = clipped(d, advantage, self.low, self.high);
         let term = if ANY && self.inverse { num::exp::<A>(-bounded) } else { bounded };
         ([term, advantage, log_weight], alarm)

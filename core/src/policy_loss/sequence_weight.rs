@@ -84,6 +84,8 @@ crate::launch_args!(enum SequenceRule (k_pos: f32, lambda_pos: f32, k_neg: f32, 
 const LOG_MAX: f32 = 20.0;
 /// VESPO's lower bound on ln u and ln W, ln 1e-8.
 const LOG_MIN: f32 = f32::from_bits(0xc193_5d8e); // -18.4206810
+/// ln 1e-8 in binary64.
+const LEAST: f64 = f64::from_bits(0xc032_6bb1_bbb5_5516); // -18.420680743952367
 
 crate::kernel! {
     /// The op `sequence_weight`: one weight per token.
@@ -121,16 +123,19 @@ impl Kernel for SequenceWeight<'_> {
         let ins = [Stream::Array(self.logp), Stream::Array(self.logp_behave), weights];
         let swept =
             team.sweep(span, mask, ins, [], &Moved { bound, swallow: vespo & self.weights.is_some() });
-        let [moved, log_weights] = swept.sums;
+        let [moved, rest, log_weights] = swept.sums;
+        let moved = moved + rest;
         let advantage = self.advantage.at(row);
         let negative = advantage < 0.0;
         let (own, keep) = match self.rule {
             SequenceRule::Vespo { k_pos, lambda_pos, k_neg, lambda_neg } => {
                 let (k, lambda) = if negative { (k_neg, lambda_neg) } else { (k_pos, lambda_pos) };
-                let log_w = clip((moved + log_weights) as f32, LOG_MIN, LOG_MAX);
-                let w = f64::from(num::exp::<T::Arith>(log_w));
+                // In binary64: the exponent is steep in ln W.
+                let log_w = moved + log_weights;
+                let log_w = if log_w > LEAST { log_w } else { LEAST };
+                let log_w = if log_w < f64::from(LOG_MAX) { log_w } else { f64::from(LOG_MAX) };
                 let (k, lambda) = (f64::from(k), f64::from(lambda));
-                let phi = num::exp::<T::Arith>((lambda + k * f64::from(log_w) - lambda * w) as f32);
+                let phi = num::exp64(lambda + k * log_w - lambda * num::exp64(log_w)) as f32;
                 (if phi <= f32::MAX { phi } else { 0.0 }, false)
             }
             SequenceRule::Topr => {
@@ -158,21 +163,26 @@ fn clip(x: f32, low: f32, high: f32) -> f32 {
     if raised > high { high } else { raised }
 }
 
-/// Sums of clipped log-ratios and log-weights.
+/// Sums of clipped log-ratios, of what binary32 leaves of them, and of log-weights.
 struct Moved {
     bound: f32,
     /// Whether the weights become part of the sequence's ratio.
     swallow: bool,
 }
 
-impl Element<3, 0, 2, 0> for Moved {
+impl Element<3, 0, 3, 0> for Moved {
     #[inline(always)]
-    fn element<A: Arith>(&self, _staged: [f32; 2], input: impl Fn(usize) -> f32) -> Lane<0, 2, 0> {
+    fn element<A: Arith>(&self, _staged: [f32; 2], input: impl Fn(usize) -> f32) -> Lane<0, 3, 0> {
         let (logp, logp_behave, weight) = (input(0), input(1), input(2));
         let alarm = flag::worse(flag::weight(weight), flag::worse(flag::logp(logp), flag::logp(logp_behave)));
-        let d = clip(logp - logp_behave, -self.bound, self.bound);
+        let difference = logp - logp_behave;
+        let d = clip(difference, -self.bound, self.bound);
+        // What rounding took from the difference, exactly.
+        let of_behave = difference - logp;
+        let rest = (logp - (difference - of_behave)) - (logp_behave + of_behave);
+        let rest = if d == difference { rest } else { 0.0 };
         let log_weight = if self.swallow { clip(num::ln::<A>(weight), LOG_MIN, LOG_MAX) } else { 0.0 };
-        Lane { out: [], sum: [d, log_weight], max: [], alarm }
+        Lane { out: [], sum: [d, rest, log_weight], max: [], alarm }
     }
 }
 

@@ -221,6 +221,8 @@ impl Kernel for ShapeRewards<'_> {
                     if i == reference { 0.0 } else { side }
                 }
             };
+            // An infinite reward stays one, so that the estimator raises its alarm.
+            let shaped = if value.is_infinite() { f64::from(value) } else { shaped };
             out.put(i, if members.is(i) { num::canonical(shaped as f32) } else { num::canonical_nan() });
         });
     }

@@ -5,7 +5,7 @@
 
 use crate::inputs::Inputs;
 use crate::numbers::{self, Got, metrics};
-use crate::outcome::{Calls, Exception, Setup};
+use crate::outcome::{Calls, Setup};
 use crate::settings::{Config, Overlay};
 use crate::sources::Plan;
 use lockstep::Device;
@@ -105,12 +105,7 @@ fn policy(op: &str, config: &mut Config<'_>, inputs: &Inputs<'_>) -> Result<Plan
         config.ignore(&["use_sapo_loss"]);
         let keys = [("sapo_tau_pos", "gate.tau_pos"), ("sapo_tau_neg", "gate.tau_neg")];
         to.recipe.copy(config, &keys)?;
-        // p·(1 − p) of a sigmoid that is 1 in binary64 from 37 on: a ratio above that over τ.
-        let [new, old] = [inputs.numbers("logp_new")?, inputs.numbers("logp_old")?];
-        if new.iter().zip(old).any(|(new, old)| new - old > 2.0) {
-            let why = "far above 1 the code's gate is exactly 1 and its gradient 0; ours keeps its e^-z";
-            to.exception = Some(Exception::Differs(why));
-        }
+        to.exception = super::verl::saturated(inputs)?;
         return Ok(Plan::recipe(to));
     }
     config.ignore(&["use_decoupled_loss"]);

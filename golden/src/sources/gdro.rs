@@ -41,22 +41,18 @@ fn core(error: lockstep::core::Error) -> String {
     error.to_string()
 }
 
-/// Maximum number of observations in a window.
-const WINDOW: usize = 64;
-
 fn bins(config: &mut Config<'_>, inputs: &Inputs<'_>) -> Result<Plan, String> {
-    let history = required(config, "passk_history_len")? as usize;
+    let history = required(config, "passk_history_len")? as u32;
     // The code clamps both to their ranges and drops edges that are out of range.
     let uniform = (required(config, "passk_num_bins")? as u32).max(2);
     let margin = required(config, "passk_hysteresis")?.clamp(0.0, 0.49);
     let edges = edges(config.text("passk_edges")?.unwrap_or_default())?;
     let count = if edges.is_empty() { uniform } else { edges.len() as u32 + 1 };
     let steps = inputs.rows("passk")?;
-    // 0 means all observations.
-    if history > WINDOW || (history == 0 && steps.len() > WINDOW) {
-        return Ok(Plan::Missing("a window of more than 64 observations of a prompt"));
+    if history > u128::BITS && steps.len() > u128::BITS as usize {
+        return Ok(Plan::Missing("a window of more than 128 observations of a prompt"));
     }
-    let horizon = if history == 0 { WINDOW } else { history } as u32;
+    let horizon = history.min(u128::BITS);
     let bins = Bins { count, edges: &edges, margin, hysteresis: Hysteresis::Code };
     let mut prompts = vec![(Window::default(), None); steps.first().map_or(0, Vec::len)];
     let mut before = Vec::new();

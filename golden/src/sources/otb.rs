@@ -61,11 +61,11 @@ pub(crate) fn read(
     let mask: Option<Vec<u8>> = mask.map(|mask| placed.iter().map(|i| mask[*i]).collect());
     let batch = Batch::with_empty_rows(&cu_seqlens, &cu_groups, mask.as_deref()).map_err(text)?;
 
-    let p: Vec<f32> = part("logp_old")?.iter().map(|logp| f64::from(*logp).exp() as f32).collect();
+    let logp = part("logp_old")?;
     let sum_squares = part("sum_pi_squared")?;
     let ratio = if inputs.has("is_weights") { Some(part("is_weights")?) } else { None };
     let returns = discounted_return(device, &batch, &part("token_rewards")?, 1.0).map_err(text)?;
-    let score = Score::Probabilities { p: &p, sum_squares: &sum_squares };
+    let score = Score::Probabilities { logp: &logp, sum_squares: &sum_squares };
     let params = TokenBaselineParams { eps, lone_tail_is_raw };
     let advantage =
         optimal_token_baseline(device, &batch, &returns, score, ratio.as_deref(), &params).map_err(text)?;

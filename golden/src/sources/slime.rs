@@ -354,7 +354,13 @@ fn policy(config: &mut Config<'_>, inputs: &Inputs<'_>) -> Result<Plan, String> 
         to.own("metrics.tis", |o| sum_of_means(o, &untouched(o)?));
         to.own("metrics.tis_clipfrac", |o| sum_of_means(o, &touched(o)?));
         to.own("metrics.tis_abs", |o| {
-            sum_of_means(o, &untouched(o)?.iter().map(|w| (w - 1.0).abs()).collect::<Vec<_>>())
+            // w − 1 cancels in binary32.
+            let weights = untouched(o)?;
+            let away: Vec<f64> = weights.iter().map(|w| (w - 1.0).abs()).collect();
+            match (sum_of_means(o, &away)?, sum_of_means(o, &weights)?) {
+                (Got::Number(away, _), Got::Number(terms, _)) => Ok(Got::Number(away, terms)),
+                (away, _) => Ok(away),
+            }
         });
     }
     Ok(Plan::recipe(to))
@@ -375,8 +381,8 @@ fn metrics(to: &mut Setup, unit: f64, cispo: bool) {
             }
             // slime's CISPO counts weights beyond a bound even where A is 0: computed as if all tokens had
             // gained.
-            let gained = vec![1.0; rollouts.logp.unwrap_or_default().len()];
-            Ok(one(o, rollouts, &Credit::per_token(gained))?.clip_fraction)
+            let gained = vec![1.0; rollouts.batch().map_err(text)?.sequences()];
+            Ok(one(o, rollouts, &Credit::per_sequence(gained))?.clip_fraction)
         });
         Ok(Got::Number(clipped?, 0.0))
     });

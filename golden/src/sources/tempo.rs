@@ -27,9 +27,20 @@ pub(crate) fn read(
     if let Some(pad) = config.number("pad_token_id")? {
         to.recipe.set("advantage.pad_id", pad as u32);
     }
-    let groups: Vec<u32> = inputs.whole("cu_groups")?;
-    if by_std && groups.windows(2).any(|group| group[1] - group[0] == 1) {
+    let (groups, shape): (Vec<u32>, _) = (inputs.whole("cu_groups")?, inputs.shape()?);
+    let rewards = inputs.floats("rewards")?;
+    let alone: Vec<usize> =
+        groups.windows(2).filter(|group| group[1] - group[0] == 1).map(|group| group[0] as usize).collect();
+    let behind = |s: &usize| {
+        let mut live = shape.live[shape.spans[*s].clone()].iter().skip_while(|live| **live);
+        rewards[*s] != 0.0 && live.any(|live| *live)
+    };
+    if by_std && !alone.is_empty() {
         let why = "a group of one: TEMPO divides by the standard deviation of one sample, NaN; ours is 0";
+        to.exception = Some(Exception::Differs(why));
+    } else if alone.iter().any(behind) {
+        let why =
+            "a group of one: behind its first masked token TEMPO has its reward, before it 0; ours is 0";
         to.exception = Some(Exception::Differs(why));
     }
     Ok(Plan::recipe(to))

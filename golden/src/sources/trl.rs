@@ -153,6 +153,9 @@ fn policy(op: &str, config: &mut Config<'_>, inputs: &Inputs<'_>) -> Result<Setu
     let (_, preset) = preset.ok_or_else(|| format!("config `loss_type` is {loss_type:?}"))?;
     let mut to = Setup::new(Overlay::new(preset), Calls::Loss, POLICY, &["loss", "dloss_dlogp"]);
     gate(loss_type, config, &mut to)?;
+    // Logarithms of binary32, of the correction's weights, enter a steep exponential.
+    to.steep = loss_type == "vespo" && inputs.has("logp_rollout");
+    to.exception = if loss_type == "sapo" { super::verl::saturated(inputs)? } else { None };
 
     let level = config.text("importance_sampling_level")?.unwrap_or("token");
     // VESPO and the separate trainers do not read it.

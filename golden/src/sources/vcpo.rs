@@ -52,11 +52,12 @@ fn sample_sizes(
     device: &Device,
 ) -> Result<Plan, String> {
     let shape = inputs.shape()?;
-    // A sequence's weight is that of each of its live tokens; an empty product is 1.
+    // A sequence's weight is that of each of its live tokens; an empty product is 1, below the threshold.
     let weights = |level, rule, high| {
         let params = CorrectionParams { level, rule, high, bound: f32::INFINITY, ..CorrectionParams::NONE };
         let tokens = rollout_correction(device, batch, old, rollout, &params).map_err(text)?.weights;
-        let of = |span: &Range<usize>| span.clone().find(|i| shape.live[*i]).map_or(1.0, |i| tokens[i]);
+        let of =
+            |span: &Range<usize>| span.clone().find(|i| shape.live[*i]).map_or(high.min(1.0), |i| tokens[i]);
         Ok::<Vec<f32>, String>(shape.spans.iter().map(of).collect())
     };
     let product = weights(WeightLevel::Sequence, Rule::Plain, f32::INFINITY)?;

@@ -3,7 +3,8 @@
 //! A KL term is isolated by an advantage of 0: under token-sum, a token's loss and gradient are then its own.
 
 use crate::inputs::Inputs;
-use crate::outcome::{Calls, Setup};
+use crate::numbers::{self, Got};
+use crate::outcome::{Calls, Exception, Outcome, Setup, text};
 use crate::settings::{Config, Overlay};
 use crate::sources::Plan;
 use lockstep::Device;
@@ -73,19 +74,66 @@ pub(crate) fn ops() -> Vec<&'static str> {
 }
 
 /// Translates a case into a plan.
-pub(crate) fn read(op: &str, config: &mut Config<'_>, _: &Inputs<'_>, _: &Device) -> Result<Plan, String> {
+pub(crate) fn read(
+    op: &str,
+    config: &mut Config<'_>,
+    inputs: &Inputs<'_>,
+    _: &Device,
+) -> Result<Plan, String> {
     let found = OPS.iter().find(|known| known.0 == op);
-    let Some((_, preset, calls, inputs, expects, read)) = found else {
+    let Some((_, preset, calls, names, expects, read)) = found else {
         return Err(format!("op {op} is not in the table of verl"));
     };
-    let mut setup = Setup::new(Overlay::new(preset), *calls, inputs, expects);
+    let mut setup = Setup::new(Overlay::new(preset), *calls, names, expects);
     read(config, &mut setup)?;
+    match op {
+        "policy_loss_cispo" | "policy_loss_dppo_tv" | "policy_loss_dppo_kl" => zeros_count(&mut setup),
+        "policy_loss_gmpo" if inputs.has("token_advantages") => {
+            let why = "of the sign of each token's advantage; ours is of the sequence's, by which GMPO clips";
+            setup.skips.extend(["metrics.pg_clipfrac", "metrics.pg_clipfrac_lower"].map(|name| (name, why)));
+        }
+        "policy_loss_sapo" => setup.exception = saturated(inputs)?,
+        "rollout_correction_is" if inputs.shape()?.spans.iter().any(|span| dead(inputs, span)) => {
+            let why = "verl counts a sequence without live tokens as one of weight 1; ours leaves it out";
+            let by_sequence = ["seq_", "_is_min", "ratio_fraction"];
+            let counted = WEIGHTS.iter().filter(|name| by_sequence.iter().any(|part| name.contains(part)));
+            setup.skips.extend(counted.map(|name| (*name, why)));
+        }
+        _ => {}
+    }
     Ok(Plan::recipe(setup))
+}
+
+fn dead(inputs: &Inputs<'_>, span: &std::ops::Range<usize>) -> bool {
+    inputs.shape().is_ok_and(|shape| !shape.live[span.clone()].contains(&true))
+}
+
+/// The difference of a SAPO case that goes far above a ratio of 1, where p·(1 − p) of a sigmoid p is 0 in
+/// binary64.
+pub(super) fn saturated(inputs: &Inputs<'_>) -> Result<Option<Exception>, String> {
+    let [new, old] = [inputs.numbers("logp_new")?, inputs.numbers("logp_old")?];
+    let why = "far above 1 the code's gate is exactly 1 and its gradient 0; ours keeps its e^-z";
+    Ok(new.iter().zip(old).any(|(new, old)| new - old > 2.0).then_some(Exception::Differs(why)))
+}
+
+/// verl counts clipped tokens whose advantage is 0 like those with a negative one; ours are not counted.
+fn zeros_count(to: &mut Setup) {
+    for name in ["metrics.pg_clipfrac", "metrics.pg_clipfrac_lower"] {
+        let counted = move |o: &Outcome<'_>| {
+            let mut credit = o.credit.clone();
+            credit.advantage.iter_mut().filter(|a| **a == 0.0).for_each(|a| *a = -1.0);
+            let loss = o.recipe.loss(o.device, &o.columns.view(), &credit).map_err(text)?;
+            let metrics = loss.metrics.ok_or("no metrics came back")?;
+            let lower = name.ends_with("lower");
+            Ok(Got::Number(if lower { metrics.clip_fraction_dual } else { metrics.clip_fraction }, 0.0))
+        };
+        to.own.push((name, Box::new(counted)));
+    }
 }
 
 fn advantage(config: &mut Config<'_>, to: &mut Setup) -> Result<(), String> {
     if config.boolean("norm_adv_by_std_in_grpo")? == Some(false) {
-        to.recipe.extend("verl_dr_grpo");
+        to.recipe.set("advantage.norm_by_std", false);
     }
     to.recipe.copy(config, &[("epsilon", "advantage.eps")])
 }
@@ -142,6 +190,7 @@ fn dual_clip(config: &mut Config<'_>, to: &mut Setup) -> Result<(), String> {
 }
 
 fn dro(config: &mut Config<'_>, to: &mut Setup) -> Result<(), String> {
+    to.recipe.word("ratio.guard", "none");
     to.recipe.copy(config, &[("dro_beta", "gate.beta")])?;
     aggregation(config, to)
 }
@@ -226,14 +275,29 @@ fn weights(config: &mut Config<'_>, to: &mut Setup) -> Result<(), String> {
         to.expects.push("metrics.rollout_is_batch_norm_factor");
     }
     to.recipe.word("advantage.estimator", "reward");
+    // verl adds 1e-8 to the count in E[w²] and in E[w], so that the deviation of equal weights is not 0.
+    let deviation = |o: &Outcome<'_>| {
+        let tokens = o.shape.live.iter().filter(|live| **live).count() as f64;
+        let of = |name| match numbers::get(o, name)? {
+            Got::Number(number, _) => Ok(number),
+            _ => Err(format!("{name} is no number")),
+        };
+        let (mean, std) = (of("metrics.rollout_is_mean")?, of("metrics.rollout_is_std")?);
+        let missing = 1e-8 / (tokens + 1e-8);
+        Ok(Got::Number((std * std + missing * (2.0 * mean - (1.0 - missing))).max(0.0).sqrt(), 0.0))
+    };
+    to.own.push(("metrics.rollout_is_std", Box::new(deviation)));
     Ok(())
 }
 
-/// One statistic or several, comma-separated, with as many thresholds; in verl's code k1's band is on 1/ρ.
+/// One statistic or several, comma-separated, with one threshold for all or as many; in verl's code k1's band
+/// is on 1/ρ.
 fn reject(config: &mut Config<'_>, to: &mut Setup) -> Result<(), String> {
     let modes = config.text("mode")?.ok_or("config `mode` is missing")?;
     let thresholds = threshold(config)?;
     let mut rejections = Vec::new();
+    let shared = if thresholds.contains(',') { 1 } else { modes.split(',').count() };
+    let thresholds = vec![thresholds; shared].join(",");
     for (mode, threshold) in modes.split(',').zip(thresholds.split(',')) {
         let (low, high) = band(threshold)?;
         let (mode, low) = (mode.trim(), low.map_or_else(String::new, |low| format!("low = {low:?}, ")));

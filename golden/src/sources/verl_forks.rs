@@ -80,8 +80,8 @@ pub(crate) fn read(
             let mut to = new("vespo");
             // Correction weights enter the exponent, as the sampler does.
             to.recipe.word("gate.against", "old");
-            // λ + k·ln W − λ·W, with W from 1e-9 to 1e9.
-            to.steep = true;
+            // Logarithms of binary32 enter λ + k·ln W − λ·W, with W up to 1e8.
+            to.steep = inputs.has("is_weights");
             let keys = [("k_pos", "gate.k_pos"), ("k_neg", "gate.k_neg")];
             to.recipe.copy(config, &keys)?;
             let keys = [("lambda_pos", "gate.lambda_pos"), ("lambda_neg", "gate.lambda_neg")];
@@ -97,7 +97,12 @@ pub(crate) fn read(
         }
         _ => return stable(config),
     };
-    aggregation(config, &mut to)?;
+    let sequences = match op {
+        "policy_loss_vespo" => Some("nonempty"),
+        "policy_loss_clip_cov" | "policy_loss_kl_cov" | "policy_loss_ppo_clip_higher" => Some("all"),
+        _ => None,
+    };
+    aggregation(config, &mut to, sequences)?;
     Ok(Plan::recipe(to))
 }
 
@@ -109,7 +114,8 @@ fn clipped(config: &mut Config<'_>, to: &mut Setup) -> Result<(), String> {
     Ok(())
 }
 
-fn aggregation(config: &mut Config<'_>, to: &mut Setup) -> Result<(), String> {
+/// `sequences` are those that a mean over sequences counts, if they are not the preset's.
+fn aggregation(config: &mut Config<'_>, to: &mut Setup, sequences: Option<&str>) -> Result<(), String> {
     let horizon = config.number("horizon")?;
     let mode = match (config.text("aggregation")?, config.boolean("use_token_level_loss")?) {
         (Some(mode), None) => mode,
@@ -126,6 +132,9 @@ fn aggregation(config: &mut Config<'_>, to: &mut Setup) -> Result<(), String> {
         to.scale = 1.0 / horizon.ok_or("config `horizon` is missing")?;
     } else {
         to.recipe.word("aggregation.mode", mode);
+    }
+    if let Some(sequences) = sequences.filter(|_| mode == "seq-mean-token-sum") {
+        to.recipe.word("aggregation.sequences", sequences);
     }
     Ok(())
 }
@@ -183,7 +192,7 @@ fn stable(config: &mut Config<'_>) -> Result<Plan, String> {
         columns.divergence = given.as_deref().map(|name| inputs.floats(name)).transpose()?;
         Ok(())
     }));
-    aggregation(config, &mut to)?;
+    aggregation(config, &mut to, None)?;
     Ok(Plan::recipe(to))
 }
 

@@ -56,7 +56,8 @@ impl Recipe {
             | AdvantageEstimator::RoleBaseline
             | AdvantageEstimator::Tempo
             | AdvantageEstimator::Reward => true,
-            AdvantageEstimator::ReinforcePlusPlus => false,
+            // A launch of returns does not clear masked tokens.
+            AdvantageEstimator::ReinforcePlusPlus => advantage.whitening().is_none(),
             // Its lengths are those after rejection; the lengths of shaping are not.
             AdvantageEstimator::Opo if self.correction.is_some() => true,
             _ => advantage.whitening().is_some() || advantage.robust.is_some(),
@@ -389,7 +390,7 @@ impl Plan {
         let Capacity { tokens, sequences, .. } = self.capacity;
         let rewards = there(columns.token_rewards, "token_rewards")?;
         let values = there(columns.values_old, "values_old")?;
-        let whitening = self.recipe.advantage.whiten.map(crate::recipe::WhitenChoice::params);
+        let whitening = self.recipe.advantage.whitening();
         let raw = match whitening {
             Some(_) => exec.scratch::<f32>(tokens),
             None => exec.result::<f32>("advantage", tokens),

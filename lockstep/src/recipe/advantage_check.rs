@@ -81,7 +81,8 @@ impl AdvantageChoice {
             );
         }
         ensure!(
-            self.estimator != AdvantageEstimator::Tempo || (self.limit.is_none() && self.whiten.is_none()),
+            self.estimator != AdvantageEstimator::Tempo
+                || (self.limit.is_none() && self.whitening().is_none()),
             "advantage.limit and advantage.whiten are not for tempo"
         );
         if let Some(limit) = self.limit {

@@ -4,7 +4,7 @@
 use super::{
     AdvantageEstimator, Against, AggregationMode, CountedSequences, CountsOf, Denominator, EmptySequence,
     EntropyTokens, FilterChoice, GateChoice, KlPlace, KlRatio, KlWeighting, RatioGradient, RatioLevel,
-    Recipe, ShapingChoice, SingletonChoice, TimeChoice, WeightLevel, WeightRule,
+    Recipe, ShapingChoice, SingletonChoice, TimeChoice, WeightLevel, WeightRule, WhitenChoice,
 };
 use crate::Error;
 
@@ -211,7 +211,9 @@ rules![
     rule("advantage.estimator pass_at_k, gdpo or role_baseline", "reward.group_factor_cap", NO_DEVIATION,
         |r| (apart(r) || gdpo(r)) && r.reward.group_factor_cap.is_some()),
     rule("advantage.estimator pass_at_k or role_baseline", "advantage.whiten", UNUSED,
-        |r| apart(r) && r.advantage.whiten.is_some()),
+        |r| apart(r) && r.advantage.whitening().is_some()),
+    rule("advantage.estimator gdpo", "advantage.whiten none", "the estimator is whitened by definition",
+        |r| gdpo(r) && r.advantage.whiten == Some(WhitenChoice::None)),
     rule("advantage.estimator pass_at_k or role_baseline", "advantage.limit", UNUSED,
         |r| apart(r) && r.advantage.limit.is_some()),
 ];

@@ -41,11 +41,18 @@ pub(super) fn build(mut table: Table) -> Result<Recipe, toml::de::Error> {
             _ => {}
         }
     }
-    let without: Option<Recipe> = table.clone().try_into().ok();
-    let written = without.and_then(|recipe| Table::try_from(recipe).ok());
+    let without = match table.clone().try_into::<Recipe>() {
+        // Not for the sake of what was taken out.
+        Err(error) if !error.message().contains("missing field") => return Err(error),
+        without => without.ok(),
+    };
+    let written = without.as_ref().and_then(|recipe| Table::try_from(recipe).ok());
+    // Without its own whitening, an estimator differs from one without the choice.
+    let whitens = without.is_some_and(|recipe| recipe.advantage.estimator.whitens());
     // A key that is still written is not optional, so its own type decides about the value.
     for path in absent {
-        if written.as_ref().is_none_or(|written| at(written, &path)) {
+        let own = whitens && path == ["advantage", "whiten"];
+        if own || written.as_ref().is_none_or(|written| at(written, &path)) {
             put_none(&mut table, &path);
         }
     }
@@ -109,7 +116,22 @@ pub(super) fn read(text: &str, own: Option<Table>) -> Result<Recipe, Error> {
     overlay(&mut table, &changes);
     let recipe = build(table).map_err(|merged| wrong(place::in_text(text, merged)))?;
     numbers::check(text, &recipe)?;
-    Ok(recipe)
+    let written = Table::try_from(&recipe).map_err(|e| Error::Recipe(e.to_string()))?;
+    match positional(&changes, &written) {
+        Some(key) => Err(Error::Recipe(format!("{key} is an array: expected a table of named choices"))),
+        None => Ok(recipe),
+    }
+}
+
+/// The first key whose array has been read as a table: serde takes its numbers by position.
+fn positional(changes: &Table, written: &Table) -> Option<String> {
+    changes.iter().find_map(|(key, change)| match (change, written.get(key)?) {
+        (Value::Array(_), Value::Table(_)) => Some(key.clone()),
+        (Value::Table(inner), Value::Table(written)) => {
+            positional(inner, written).map(|inner| format!("{key}.{inner}"))
+        }
+        _ => None,
+    })
 }
 
 /// Renames the advantage's key `kind` to `estimator`.

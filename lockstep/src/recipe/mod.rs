@@ -24,7 +24,7 @@
 //! # f_norm = 1.0                   # gpg
 //! # gamma = 1.0                    # reinforce_plus_plus
 //! # whiten = "verl"                # over the batch: verl | nemo | areal (token-weighted)
-//!                                  # | trl | nemo_gdpo | mssr (over sequences)
+//!                                  # | trl | nemo_gdpo | mssr (over sequences) | none
 //! # leave_one_out = true           # gdpo: each reward relative to the other members (NeMo)
 //! # pad_id = 0                     # tempo: finished responses equal this id (the released code)
 //! # stop_at_mask = true            # tempo: after the first masked token, the response's own advantage

@@ -2,6 +2,7 @@
 
 use super::naming::{Naming, TOKEN_REWARDS};
 use super::reward::needed;
+use super::robust::by_wide_baselines;
 use crate::ops::advantage::{Advantages, GroupParams, group_advantage_into};
 use crate::ops::tree::{Outcomes, TempoParams, tempo};
 use crate::ops::whiten::{WhitenParams, whiten, whiten_into};
@@ -49,17 +50,24 @@ impl Recipe {
         if self.other_estimator(device, of_tokens, &seen, credit)? {
             return self.after_estimator(device, batch, input, &shaped, credit);
         }
-        let own = match self.advantage.estimator {
+        let robust = self.robust_baselines(batch, &seen)?;
+        let own: Vec<f32> = match self.advantage.estimator {
             AdvantageEstimator::Reward => vec![0.0; batch.groups()],
-            _ => self.robust_baselines(batch, &seen)?,
+            _ => robust.iter().map(|baseline| *baseline as f32).collect(),
         };
+        let params = self.advantage.group_params();
+        // A column that the baseline does not read is not checked either.
+        let reads_given = matches!(params.baseline, Baseline::Given | Baseline::Shrunk { .. });
         let given = if own.is_empty() { input.columns.baseline } else { Some(&own[..]) };
-        let weights = input.columns.baseline_weights.filter(|_| self.advantage.robust.is_none());
-        let params = GroupParams { given, weights, ..self.advantage.group_params() };
+        let given = given.filter(|_| reads_given);
+        let reads_weights = matches!(params.baseline, Baseline::Weighted { .. });
+        let weights = input.columns.baseline_weights.filter(|_| reads_weights);
+        let params = GroupParams { given, weights, ..params };
         credit.groups.advantage = std::mem::take(&mut credit.advantage);
         group_advantage_into(device, of_tokens, &shaped, input.valid, &params, &mut credit.groups)
             .naming(&[("given", "baseline"), ("weights", "baseline_weights")])?;
         let mut advantage = std::mem::take(&mut credit.groups.advantage);
+        by_wide_baselines(batch, (&shaped, &robust), params.limit, &mut advantage);
         if self.advantage.over_nonzero == Some(true) {
             for group in 0..batch.groups() {
                 let span = batch.cu_groups().span(group);
@@ -142,7 +150,9 @@ impl Recipe {
     ) -> Result<Credit, Error> {
         let gamma = self.advantage.gamma.unwrap_or(1.0);
         let returns = ops::discounted_return(device, batch, token_rewards, gamma).naming(&[TOKEN_REWARDS])?;
-        let advantage = self.whitened(device, batch, (&returns).into())?;
+        let mut advantage = self.whitened(device, batch, (&returns).into())?;
+        let masked = |i: &usize| !batch.loss_mask().at(*i);
+        (0..advantage.len()).filter(masked).for_each(|i| advantage[i] = 0.0);
         Ok(Credit { returns, ..Credit::per_token(advantage) })
     }
 
@@ -189,19 +199,17 @@ impl Recipe {
 
 impl WhitenChoice {
     /// The parameters of this whitening, for [`whiten_by`](crate::ops::whiten::whiten_by) over ranks.
-    pub fn params(self) -> WhitenParams {
-        match self {
-            WhitenChoice::Verl => WhitenParams::VERL,
+    pub fn params(self) -> Option<WhitenParams> {
+        let (verl, trl) = (WhitenParams::VERL, WhitenParams::TRL);
+        Some(match self {
+            WhitenChoice::None => return None,
+            WhitenChoice::Verl => verl,
             WhitenChoice::Nemo => WhitenParams::NEMO,
-            WhitenChoice::Trl => WhitenParams::TRL,
-            WhitenChoice::Mssr => {
-                WhitenParams { divisor: Divisor::Floor, ddof: 0, eps: 1e-6, ..WhitenParams::TRL }
-            }
-            WhitenChoice::Areal => {
-                WhitenParams { divisor: Divisor::Outside, eps: 1e-5, ..WhitenParams::VERL }
-            }
-            WhitenChoice::NemoGdpo => WhitenParams { eps: 0.0, ..WhitenParams::TRL },
-        }
+            WhitenChoice::Trl => trl,
+            WhitenChoice::Mssr => WhitenParams { divisor: Divisor::Floor, ddof: 0, eps: 1e-6, ..trl },
+            WhitenChoice::Areal => WhitenParams { divisor: Divisor::Outside, eps: 1e-5, ..verl },
+            WhitenChoice::NemoGdpo => WhitenParams { eps: 0.0, ..trl },
+        })
     }
 }
 
@@ -263,11 +271,7 @@ impl AdvantageChoice {
 
     /// The whitening after the estimator, if any.
     pub(crate) fn whitening(&self) -> Option<WhitenParams> {
-        let reinforce =
-            [AdvantageEstimator::ReinforcePlusPlus, AdvantageEstimator::ReinforcePlusPlusBaseline];
-        match self.whiten {
-            Some(choice) => Some(choice.params()),
-            None => reinforce.contains(&self.estimator).then_some(WhitenParams::VERL),
-        }
+        let own = self.estimator.whitens().then_some(WhitenChoice::Verl);
+        self.whiten.or(own)?.params()
     }
 }

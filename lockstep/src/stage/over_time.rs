@@ -3,6 +3,7 @@
 use super::naming::{Naming, TOKEN_REWARDS};
 use super::reward::needed;
 use crate::columns::{Column, Columns};
+use crate::ops;
 use crate::ops::filter::filter_groups;
 use crate::ops::gae::{Ends, GaeInput, GaeOutput, GaeParams, Lambda};
 use crate::ops::optimal_token_baseline::{Score, TokenBaselineParams};
@@ -10,12 +11,9 @@ use crate::ops::step_return::{StepParams, Steps};
 use crate::ops::turns::{RoleNorm, Turns, spread};
 use crate::ops::vtrace::{VTraceInput, VTraceParams};
 use crate::ops::whiten::whiten;
-use crate::ops::{self, locate};
-use crate::recipe::{AdvantageChoice, Recipe, TimeChoice, WhitenChoice, ensure};
+use crate::recipe::{AdvantageChoice, Recipe, TimeChoice, ensure};
 use crate::{Advantage, Batch, Credit, Device, Error, Rollouts};
 use lockstep_core::Error as Argument;
-use lockstep_core::check::Domain;
-use lockstep_core::num::{self, Soft};
 use lockstep_schedule::signed_return::SignedReturn;
 
 /// The columns of how sequences end.
@@ -101,20 +99,16 @@ impl Recipe {
                 let returns =
                     ops::discounted_return(device, batch, rewards()?, gamma).naming(&[TOKEN_REWARDS])?;
                 let params = TokenBaselineParams { eps: TOKEN_BASELINE_EPS, lone_tail_is_raw };
-                let p: Vec<f32>;
                 let (score, name) = match rollouts.score_norm {
                     Some(norms) => (Score::Norm(norms), ("score norms", "score_norm")),
                     None => {
                         let sum_squares = needed(rollouts.sum_p_squared, "sum_p_squared")?;
                         let logp = needed(rollouts.logp_old, "logp_old")?;
-                        let holds = |i, x: f32| !batch.loss_mask().at(i) || Domain::LogProbability.holds(x);
-                        locate::each("logp_old", logp, Domain::LogProbability.expected(), holds)?;
-                        p = logp.iter().map(|x| num::exp::<Soft>(*x)).collect();
-                        (Score::Probabilities { p: &p, sum_squares }, ("sum_squares", "sum_p_squared"))
+                        (Score::Probabilities { logp, sum_squares }, ("sum_squares", "sum_p_squared"))
                     }
                 };
                 let advantage = ops::optimal_token_baseline(device, batch, &returns, score, ratio, &params);
-                (advantage.naming(&[name])?, returns)
+                (advantage.naming(&[name, ("logp", "logp_old")])?, returns)
             }
             TimeChoice::SignedReturn { gamma, correct, wrong, offset, stop_at_mask } => {
                 let rewards = needed(rollouts.rewards, "rewards")?;
@@ -174,7 +168,7 @@ impl Recipe {
         mut advantage: Vec<f32>,
         returns: Vec<f32>,
     ) -> Result<Credit, Error> {
-        if let Some(params) = self.advantage.whiten.map(WhitenChoice::params) {
+        if let Some(params) = self.advantage.whitening() {
             advantage = whiten(device, batch, Advantage::PerToken(&advantage), &params)?;
         }
         if let Some(limit) = self.advantage.limit {

@@ -204,11 +204,12 @@ impl Recipe {
         let shape = |rewards: &[f32], shaping| {
             let params = ShapeParams {
                 threshold: choice.threshold,
-                flags: input.columns.flawed,
-                reference: input.columns.reference,
+                flags: input.columns.flawed.filter(|_| matches!(shaping, Shaping::Flawed { .. })),
+                reference: input.columns.reference.filter(|_| shaping == Shaping::Preferred),
                 ..ShapeParams::new(shaping)
             };
-            shape_rewards(device, batch, rewards, input.valid, &params).map(Cow::Owned)
+            let shaped = shape_rewards(device, batch, rewards, input.valid, &params);
+            shaped.naming(&[("flags", "flawed")]).map(Cow::Owned)
         };
         let shaped = match choice.shaping {
             None => Cow::Borrowed(input.rewards),

@@ -14,7 +14,7 @@ const WINSOR_SHARE: f64 = 0.05;
 impl Recipe {
     /// The baselines of `advantage.robust`, `[G]`; empty without it. 0 where no counted member has a weight,
     /// as for the weighted mean.
-    pub(super) fn robust_baselines(&self, batch: &Batch<'_>, input: &Rewards<'_>) -> Result<Vec<f32>, Error> {
+    pub(super) fn robust_baselines(&self, batch: &Batch<'_>, input: &Rewards<'_>) -> Result<Vec<f64>, Error> {
         let rule = match self.advantage.robust {
             None => return Ok(Vec::new()),
             Some(RobustChoice::Median) => Robust::Median,
@@ -30,15 +30,16 @@ impl Recipe {
         }
         let mut baselines = ops::robust_baselines(batch, &counted, weights, rule)
             .naming(&[("weights", "baseline_weights")])?;
-        baselines.iter_mut().filter(|b| b.is_nan()).for_each(|b| *b = 0.0);
         for (group, baseline) in baselines.iter_mut().enumerate() {
+            let without_weight = baseline.is_nan();
+            *baseline = if without_weight { 0.0 } else { *baseline };
             let span = batch.cu_groups().span(group);
             let members = (span.start..span.end).filter(|i| !counted[*i].is_nan()).count();
             match self.advantage.singleton {
                 SingletonChoice::Error if members == 1 => return Err(lone(group)),
                 SingletonChoice::RawReward if members == 1 => *baseline = 0.0,
                 // The member's own reward, so that its advantage is 0.
-                SingletonChoice::Zero | SingletonChoice::LeaveOut if members == 1 => {
+                SingletonChoice::Zero | SingletonChoice::LeaveOut if members == 1 && !without_weight => {
                     *baseline = only_reward(&counted[span.start..span.end])
                 }
                 _ => {}
@@ -48,7 +49,28 @@ impl Recipe {
     }
 }
 
+/// Makes A = (R − b) / s from a launch that read b as binary32: what b lost by that is a large part of a
+/// small difference. An advantage at the limit stays.
+pub(super) fn by_wide_baselines(
+    batch: &Batch<'_>,
+    (rewards, baselines): (&[f32], &[f64]),
+    limit: f64,
+    advantage: &mut [f32],
+) {
+    for (group, wide) in baselines.iter().enumerate() {
+        let span = batch.cu_groups().span(group);
+        let narrow = f64::from(*wide as f32);
+        let members = span.start..span.end;
+        for (own, reward) in advantage[members.clone()].iter_mut().zip(&rewards[members]) {
+            let (from, reward) = (f64::from(*own), f64::from(*reward));
+            if from.abs() < limit && reward != narrow && !reward.is_nan() {
+                *own = (from * ((reward - wide) / (reward - narrow))).clamp(-limit, limit) as f32;
+            }
+        }
+    }
+}
+
 /// The one reward of a group that has a single counted member.
-fn only_reward(rewards: &[f32]) -> f32 {
-    rewards.iter().copied().find(|reward| !reward.is_nan()).unwrap_or(0.0)
+fn only_reward(rewards: &[f32]) -> f64 {
+    rewards.iter().copied().find(|reward| !reward.is_nan()).unwrap_or(0.0).into()
 }

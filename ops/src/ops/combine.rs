@@ -13,8 +13,8 @@ use lockstep_core::require;
 /// Computes the weighted sum Σ w_k x_k `[S]` of `components` `[K][S]` with `weights` `[K]`; formula:
 /// [`lockstep_core::advantage::combine`]. NaN means "no score".
 ///
-/// Errors: lengths that disagree; an infinite component or a weight that is not finite (index); a sum that
-/// overflows (index).
+/// Errors: no weights; lengths that disagree; an infinite component or a weight that is not finite (index); a
+/// sum that overflows (index).
 pub fn combine(
     device: &Device,
     batch: &Batch<'_>,
@@ -22,6 +22,9 @@ pub fn combine(
     weights: &[f32],
 ) -> Result<Vec<f32>, Error> {
     let sequences = batch.sequences();
+    if weights.is_empty() {
+        return Err(Argument::Empty { argument: "weights", expected: "one for each reward" }.into());
+    }
     require::length(
         "components",
         weights.len() * sequences,
@@ -68,9 +71,6 @@ pub fn gdpo(
 ) -> Result<Vec<f32>, Error> {
     let (kinds, sequences) = (weights.len(), batch.sequences());
     require::length("rewards", kinds * sequences, "one per weight and sequence", rewards.len())?;
-    if kinds == 0 {
-        return Err(Argument::Empty { argument: "weights", expected: "one for each reward" }.into());
-    }
     if group.weights.is_some() || group.given.is_some() || group.scale.needs_moments() {
         let expected = "GDPO normalises within each group: no weights, given baselines or batch statistics";
         return Err(Argument::Combination { argument: "group", expected }.into());

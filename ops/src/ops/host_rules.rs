@@ -55,7 +55,7 @@ pub fn robust_baselines(
     rewards: &[f32],
     weights: &[f32],
     rule: Robust,
-) -> Result<Vec<f32>, Error> {
+) -> Result<Vec<f64>, Error> {
     batch.check_sequences("rewards", rewards.len())?;
     batch.check_sequences("weights", weights.len())?;
     let mut order = vec![0; rewards.len()];
@@ -63,9 +63,8 @@ pub fn robust_baselines(
         let span = batch.cu_groups().span(group);
         let members = span.start..span.end;
         let order = &mut order[members.clone()];
-        let value = baseline(rule, &rewards[members.clone()], &weights[members], order)
-            .map_err(|error| moved(error, span.start))?;
-        Ok(value as f32)
+        baseline(rule, &rewards[members.clone()], &weights[members], order)
+            .map_err(|error| moved(error, span.start).into())
     };
     (0..batch.groups()).map(of_group).collect()
 }
@@ -129,7 +128,7 @@ pub fn signed_return(
         let span = batch.cu_seqlens().span(sequence);
         let tokens = span.start..span.end;
         let live = |t: usize| batch.loss_mask().at(span.start + t);
-        rule.row(*reward, live, &mut advantage[tokens.clone()], &mut returns[tokens]);
+        rule.row(*reward, live, &mut advantage[tokens.clone()], &mut returns[tokens])?;
     }
     locate::finite("advantage", &advantage, "the rewards are too large for f32")?;
     Ok((advantage, returns))

@@ -4,6 +4,8 @@ use super::{locate, row_scan};
 use crate::{Batch, Device, Error};
 use lockstep_core::advantage::OptimalTokenBaseline;
 use lockstep_core::advantage::optimal_token_baseline::score_norm;
+use lockstep_core::check::Domain;
+use lockstep_core::num;
 use lockstep_core::ragged::{In, Out};
 use lockstep_core::team::Direction;
 
@@ -12,10 +14,10 @@ use lockstep_core::team::Direction;
 pub enum Score<'a> {
     /// Squared norms, `[N]`.
     Norm(&'a [f32]),
-    /// The proxy 1 − 2 p + Σ_v p_v², from probabilities.
+    /// The proxy 1 − 2 p + Σ_v p_v², in binary64: where the policy is confident, its terms cancel.
     Probabilities {
-        /// Probability of the sampled token, `[N]`.
-        p: &'a [f32],
+        /// Log-probability ln p of the sampled token, `[N]`.
+        logp: &'a [f32],
         /// Σ_v p_v², `[N]`.
         sum_squares: &'a [f32],
     },
@@ -106,14 +108,16 @@ pub(crate) fn norms(batch: &Batch<'_>, score: Score<'_>) -> Result<Vec<f32>, Err
             batch.check_tokens("score norms", norm.len())?;
             norm.to_vec()
         }
-        Score::Probabilities { p, sum_squares } => {
-            batch.check_tokens("p", p.len())?;
+        Score::Probabilities { logp, sum_squares } => {
+            batch.check_tokens("logp", logp.len())?;
             batch.check_tokens("sum_squares", sum_squares.len())?;
-            check(batch, "p", p, "a probability", |x| (0.0..=1.0).contains(&x))?;
+            let of_probability = Domain::LogProbability;
+            check(batch, "logp", logp, of_probability.expected(), |x| of_probability.holds(x))?;
             check(batch, "sum_squares", sum_squares, "a sum of squared probabilities", |x| {
                 (0.0..=1.0).contains(&x)
             })?;
-            p.iter().zip(sum_squares).map(|(p, s)| score_norm((*p).into(), (*s).into()) as f32).collect()
+            let norm = |(logp, s): (&f32, &f32)| score_norm(num::exp64((*logp).into()), (*s).into()) as f32;
+            logp.iter().zip(sum_squares).map(norm).collect()
         }
     };
     let expected = "a finite number of at least 0";

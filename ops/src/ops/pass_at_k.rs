@@ -1,5 +1,6 @@
 //! Analytic pass@k advantages.
 
+use super::reward::check_scores;
 use crate::{Batch, Device, Error};
 use lockstep_core::advantage::PassAtK;
 use lockstep_core::ragged::{In, Mask, Out};
@@ -40,10 +41,7 @@ pub fn pass_at_k(
     k: u32,
     threshold: f32,
 ) -> Result<PassAtKOutput, Error> {
-    batch.check_sequences("rewards", rewards.len())?;
-    if let Some(valid) = valid {
-        require::length("valid", batch.sequences(), "one per sequence", valid.len())?;
-    }
+    check_scores(batch, "rewards", rewards, valid)?;
     let mut out = PassAtKOutput {
         advantage: vec![0.0; batch.sequences()],
         pass_at_k: vec![0.0; batch.groups()],

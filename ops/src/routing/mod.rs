@@ -187,6 +187,19 @@ impl RoutingTrace {
         Ok(())
     }
 
+    /// Reserves memory for `tokens` more tokens.
+    ///
+    /// Errors: there is not that much.
+    pub fn reserve(&mut self, tokens: usize) -> Result<(), Error> {
+        let entries = tokens.checked_mul(self.layers * self.top_k);
+        let reserved = entries.and_then(|entries| match &mut self.ids {
+            Ids::U8(ids) => ids.try_reserve(entries).ok(),
+            Ids::U16(ids) => ids.try_reserve(entries).ok(),
+        });
+        let expected = "as many as memory holds";
+        reserved.ok_or_else(|| require::value("tokens", None, expected, tokens as f64).into())
+    }
+
     /// Appends `tokens` tokens without a record, for which the live router chooses: for example the one row
     /// that is missing from an engine that returns tokens − 1 rows.
     pub fn append_absent(&mut self, tokens: usize) {

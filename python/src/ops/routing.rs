@@ -221,10 +221,10 @@ pub(crate) struct PyTrace(RoutingTrace);
 
 impl PyTrace {
     /// Errors if the trace would have more tokens than offsets can count.
-    fn room(&self, tokens: usize) -> PyResult<()> {
+    fn room(&mut self, tokens: usize) -> PyResult<()> {
         let most = u32::MAX as usize - self.0.tokens();
         if tokens <= most {
-            return Ok(());
+            return self.0.reserve(tokens).map_err(refused);
         }
         let (argument, expected) = ("tokens", "at most 2^32 - 1 tokens in a trace");
         Err(refused(Argument::Value { argument, index: None, expected, got: tokens as f64 }.into()))

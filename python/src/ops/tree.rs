@@ -41,7 +41,12 @@ pub(crate) fn prefix_tree(
         must("std", std, "a finite number of at least 0", |x| x >= 0.0 && x.is_finite())?;
         must("advantage", advantage, "a finite number", f32::is_finite)?;
         let std = std.map(|std| (std, eps));
-        put(&arrays, "token_advantage", &tree.advantages(device, &batch, &outcomes, advantage, std)?)?;
+        let own = tree.advantages(device, &batch, &outcomes, advantage, std)?;
+        if let Some(index) = own.iter().position(|x| !x.is_finite()) {
+            let hint = "the rewards are too large for f32, or `std` is too small";
+            return Err(lockstep::core::Error::NotFinite { result: "token_advantage", index, hint }.into());
+        }
+        put(&arrays, "token_advantage", &own)?;
         put(&arrays, "value", &tree.value)?;
         for (name, of) in [
             ("order", &tree.order),

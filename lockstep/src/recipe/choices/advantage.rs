@@ -57,6 +57,9 @@ pub enum AdvantageEstimator {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum WhitenChoice {
+    /// No whitening, for the two REINFORCE++ estimators. For an estimator that does not whiten by itself,
+    /// `"none"` in TOML is the same as no choice.
+    None,
     /// Token-weighted, ddof 1, 1e-8 inside the root.
     Verl,
     /// Token-weighted, ddof 0, variance at least 1e-8.
@@ -187,6 +190,13 @@ pub struct AdvantageChoice {
     /// An estimator for rewards over time, instead of `estimator`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub over_time: Option<TimeChoice>,
+}
+
+impl AdvantageEstimator {
+    /// Whether the estimator whitens by itself, unless `whiten` says otherwise.
+    pub(crate) fn whitens(self) -> bool {
+        matches!(self, Self::ReinforcePlusPlus | Self::ReinforcePlusPlusBaseline | Self::Gdpo)
+    }
 }
 
 impl Default for AdvantageChoice {

@@ -14,7 +14,7 @@ night_parts() {
     for name in $(cargo fuzz list); do echo "fuzz $name"; done
     echo "emulated devices"
     echo "checked tests"
-    for name in capi neon races; do echo "stage $name"; done
+    for name in capi neon races learns; do echo "stage $name"; done
     echo "mutants core"
 }
 

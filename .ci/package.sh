@@ -39,11 +39,12 @@ print(*(package["name"] for package in json.load(sys.stdin)["packages"] if packa
         echo '    Ok(())'
         echo '}'
     } >"$user/src/main.rs"
-    local features said=() binary=$target/package-user/debug/user off='the feature `cuda` of lockstep-rl'
+    local features line said=() binary=$target/package-user/debug/user off='the feature `cuda` of lockstep-rl'
     for features in "" cuda; do
         CARGO_TARGET_DIR=$target/package-user cargo run --quiet --manifest-path "$user/Cargo.toml" --features "$features" >"$scratch/user.log"
         sed "s/^/features \"$features\": /" "$scratch/user.log"
-        said+=("$(grep '^coef ' "$scratch/user.log")")
+        line=$(grep '^coef ' "$scratch/user.log")
+        said+=("$line")
         echo "features \"$features\": $(wc -c <"$binary") bytes"
         # The kernels and the message that the feature is off are in exactly one of the two programs.
         if [ -z "$features" ]; then

@@ -2,11 +2,14 @@
 //! generated for it.
 #![cfg(feature = "model")]
 
+mod killed;
+
 use std::fs;
 use std::path::Path;
 use std::process::{Command, Output};
 
 use clap::Parser;
+use killed::{killed, moved};
 use lockstep::Recipe;
 use lockstep::recipe::names;
 use lockstep_trainer::task::Kind;
@@ -154,7 +157,7 @@ fn what_is_carried_survives_a_checkpoint() {
     let engines = [
         "dapo_full --async april",
         "rapo_replay --async areal --train-time 20 --staleness 2",
-        "grpo --async ssp --length-reward 0.25",
+        "grpo --async ssp --length-reward 0.25 --flip-rewards 0.3",
         "grpo --async april --rubric 2,1,-1",
         "minirl --async areal --train-time 20 --routing r3",
     ];
@@ -162,7 +165,7 @@ fn what_is_carried_survives_a_checkpoint() {
         "spiral --task kuhn",
         "mars --task kuhn",
         "mars --task calculator:1",
-        "grpo --task calculator:1 --async areal --train-time 20 --staleness 2",
+        "grpo --task calculator:1 --flip-rewards 0.3 --async areal --train-time 20 --staleness 2",
     ];
     let pools = ["vade", "gdro", "dars"].map(|select| format!("grpo --pool 12 --select {select}"));
     let pools = pools.iter().map(|pool| &**pool);
@@ -174,19 +177,10 @@ fn what_is_carried_survives_a_checkpoint() {
             .replace("--warm-steps 60", "");
         assert!(lockstep(at, &format!("{train} --out whole")).status.success(), "{name}");
         let want = fs::read(at.join("whole/checkpoint.safetensors")).unwrap();
+        // Rewards of turns cannot be flipped, and this model solves nothing.
+        assert!(name == "mars --task calculator:1" || moved(&at.join("whole")) > 0, "{name}");
         // Killed in the RL phase, then resumed with a different number of threads.
-        let mut child = Command::new(env!("CARGO_BIN_EXE_lockstep"))
-            .args(format!("{train} --out cut").split_whitespace())
-            .current_dir(at)
-            .stdout(std::process::Stdio::null())
-            .spawn()
-            .unwrap();
-        let lines = || fs::read_to_string(at.join("cut/metrics.jsonl")).unwrap_or_default().lines().count();
-        while lines() < 5 {
-            std::thread::sleep(std::time::Duration::from_millis(1));
-        }
-        child.kill().unwrap();
-        child.wait().unwrap();
+        killed(train.trim_start_matches("train "), &at.join("cut"), 5);
         let output = lockstep(at, "train --threads 2 --resume cut");
         assert!(output.status.success(), "{name}: {}", said(&output));
         assert!(fs::read(at.join("cut/checkpoint.safetensors")).unwrap() == want, "{name}");

@@ -1,6 +1,9 @@
 //! A run that is killed at any moment and resumed ends with the bits of an uninterrupted run.
 #![cfg(feature = "model")]
 
+mod killed;
+
+use killed::{killed, moved};
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
@@ -9,7 +12,7 @@ use std::time::Duration;
 
 const SIZES: &str = "--task addition:1 --seed 3 --steps 6 --prompts 4 --group 4 --minibatches 2 --warm-steps \
                      4 --warm-updates 3 --warm-target 0.9 --measure 8 --measure-every 2 --layers 1 \
-                     --width 16";
+                     --width 16 --flip-rewards 0.3";
 
 fn lockstep(arguments: &str, folder: &[(&str, &Path)]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_lockstep"));
@@ -51,6 +54,7 @@ fn kill_and_resume(sizes: &str) {
     let whole = start.elapsed();
     let expected = result(&unbroken);
     assert_eq!(String::from_utf8_lossy(&expected[1]).lines().count(), 10);
+    assert!(moved(&unbroken) >= 4);
     let rollouts = dumped(&dump);
     assert_eq!(rollouts.len(), 6);
 
@@ -101,12 +105,7 @@ fn what_a_kill_can_leave_behind_is_cleared() {
     // The state after step 3 of the warm start, reached by not asking for more steps; then a kill between
     // line and checkpoint, an incomplete line, and a half-written checkpoint beside the complete one.
     let folder = root.path().join("torn");
-    let mut child = lockstep(SIZES, &[("--out", &folder)]).spawn().unwrap();
-    while fs::read_to_string(folder.join("metrics.jsonl")).unwrap_or_default().lines().count() < 3 {
-        std::thread::sleep(Duration::from_millis(1));
-    }
-    child.kill().unwrap();
-    child.wait().unwrap();
+    killed(SIZES, &folder, 3);
     let mut metrics = fs::read(folder.join("metrics.jsonl")).unwrap();
     metrics.extend(b"{\"phase\":\"warm\",\"step\":99}\n{\"phase\":\"rl\",\"st");
     fs::write(folder.join("metrics.jsonl"), metrics).unwrap();

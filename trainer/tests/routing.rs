@@ -1,9 +1,12 @@
 //! Routing replay in the trainer: replay keeps its promises, and the model without it is unchanged.
 #![cfg(feature = "model")]
 
+mod killed;
+
 use std::path::Path;
 use std::process::Command;
 
+use killed::{killed, moved};
 use lockstep::routing::{RoutingTrace, mismatch};
 use lockstep_trainer::config::Config;
 use lockstep_trainer::model::{Manner, Model, Precision, Shape, Weights, round_to_bf16};
@@ -270,7 +273,7 @@ fn lockstep(folder: &Path, arguments: &str) {
 
 const SIZES: &str = "--task addition:1 --seed 3 --prompts 4 --group 4 --minibatches 2 --warm-steps 2 \
                      --warm-updates 2 --measure 4 --layers 1 --width 16 --routing r3 --rollout-precision \
-                     bf16 --balance 0.01 --threads 1";
+                     bf16 --balance 0.01 --threads 1 --flip-rewards 0.3";
 
 /// A run with replay that is interrupted and resumed has the bits of an uninterrupted one; its dumped traces
 /// load, and its report shows them.
@@ -279,18 +282,8 @@ fn runs_with_replay_resume_and_report() {
     let root = tempfile::tempdir().unwrap();
     let at = root.path();
     lockstep(at, &format!("train {SIZES} --steps 3 --out whole --dump-rollouts dump"));
-    let mut child = Command::new(env!("CARGO_BIN_EXE_lockstep"))
-        .args(format!("train {SIZES} --steps 3 --out killed").split_whitespace())
-        .current_dir(at)
-        .stdout(std::process::Stdio::null())
-        .stderr(std::process::Stdio::null())
-        .spawn()
-        .unwrap();
-    while std::fs::read_to_string(at.join("killed/metrics.jsonl")).unwrap_or_default().lines().count() < 3 {
-        std::thread::sleep(std::time::Duration::from_millis(1));
-    }
-    child.kill().unwrap();
-    child.wait().unwrap();
+    assert!(moved(&at.join("whole")) >= 2);
+    killed(&format!("{SIZES} --steps 3"), &at.join("killed"), 3);
     lockstep(at, "train --resume killed --routing r3");
     for name in ["checkpoint.safetensors", "metrics.jsonl"] {
         let of = |run: &str| std::fs::read(at.join(run).join(name)).unwrap();

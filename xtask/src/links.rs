@@ -1,7 +1,7 @@
 //! `cargo xtask links`: what a text of the repository points to is in the repository.
 //!
-//! In Markdown: every relative link, with its `#anchor` where it points to Markdown. In sources: every name
-//! of a Markdown file and every path below `docs/`.
+//! In Markdown: every relative link, with its `#anchor` where it points to Markdown. In sources and scripts:
+//! every name of a Markdown file and every path below `docs/`.
 
 use crate::Fault;
 use crate::toolchain::output;
@@ -12,7 +12,10 @@ use std::path::Path;
 use std::process::Command;
 
 /// Extensions of sources whose mentions are looked up.
-const SOURCES: [&str; 5] = ["rs", "py", "toml", "sh", "h"];
+const SOURCES: [&str; 7] = ["rs", "py", "toml", "sh", "h", "js", "mjs"];
+
+/// Folders whose scripts have no extension.
+const SCRIPTS: [&str; 2] = [".ci/", "scripts/"];
 
 /// This file, whose tests name files that are nowhere.
 const OWN: &str = "xtask/src/links.rs";
@@ -24,9 +27,7 @@ pub fn run(root: &Path) -> Result<()> {
     let files = listed.split('\0').filter(|file| root.join(file).is_file());
     let mut texts = BTreeMap::new();
     for file in files {
-        let extension = Path::new(file).extension().and_then(|extension| extension.to_str()).unwrap_or("");
-        let reads = extension == "md" || SOURCES.contains(&extension);
-        let text = if reads {
+        let text = if file.ends_with(".md") || is_source(file) {
             std::fs::read_to_string(root.join(file)).with_context(|| file.to_owned())?
         } else {
             String::new()
@@ -41,6 +42,12 @@ pub fn run(root: &Path) -> Result<()> {
     }
     println!("links: {checked} links and mentions of {} files", texts.len());
     Ok(())
+}
+
+fn is_source(file: &str) -> bool {
+    let extension = Path::new(file).extension().and_then(|extension| extension.to_str());
+    let script = extension.is_none() && SCRIPTS.iter().any(|folder| file.starts_with(folder));
+    file != OWN && (script || extension.is_some_and(|extension| SOURCES.contains(&extension)))
 }
 
 /// How many links and mentions there are, and those that dangle. `texts` has every file; those that are
@@ -61,9 +68,7 @@ fn check(texts: &BTreeMap<String, String>) -> (usize, Vec<Fault>) {
         }
     }
     for (file, text) in texts {
-        let extension = Path::new(file).extension().and_then(|extension| extension.to_str());
-        let source = file != OWN && extension.is_some_and(|extension| SOURCES.contains(&extension));
-        for (number, line) in text.lines().enumerate().filter(|_| source) {
+        for (number, line) in text.lines().enumerate().filter(|_| is_source(file)) {
             for path in mentions(line) {
                 checked += 1;
                 if !exists(texts, path) && !is_end(texts, path) {

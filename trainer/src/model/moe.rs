@@ -1,6 +1,6 @@
 //! The mixture of experts: a softmax router sends each token to its `top_k` experts and mixes their outputs
-//! with the renormalised router probabilities, through which the gradient reaches the router. With `top_k` 1 it
-//! takes the probability itself, as Switch does: renormalised it is 1 and has no gradient.
+//! with the renormalised router probabilities, through which the gradient reaches the router. With `top_k` 1
+//! it takes the probability itself, as Switch does: renormalised it is 1 and has no gradient.
 //!
 //! The router is candle's own or, for routing replay, Lockstep's, whose gates are the same up to rounding.
 

@@ -193,9 +193,9 @@ impl<'a> Pass<'a> {
 pub struct Gradients {
     /// With respect to every weight.
     pub sum: Vec<Vec<f32>>,
-    /// The trace of its covariance over draws of the batch, estimated from the gradients g_j of its J shards, of
-    /// n_j of the n sequences: n/(J − 1) · Σ n_j |g_j/n_j − g/n|². None with one shard. The sequences count as
-    /// independent: unbiased where no shard cuts a group.
+    /// The trace of its covariance over draws of the batch, estimated from the gradients g_j of its J shards,
+    /// of n_j of the n sequences: n/(J − 1) · Σ n_j |g_j/n_j − g/n|². None with one shard. The sequences
+    /// count as independent: unbiased where no shard cuts a group.
     pub variance: Option<f64>,
 }
 

@@ -140,8 +140,8 @@ pub struct TrainArgs {
     /// Experts per layer [default: 8]
     #[arg(long, help_heading = "Sizes")]
     pub experts: Option<usize>,
-    /// Experts per token, mixed with their renormalised probabilities; one alone keeps its own probability, as
-    /// in Switch [default: 2]
+    /// Experts per token, mixed with their renormalised probabilities; one alone keeps its own probability,
+    /// as in Switch [default: 2]
     #[arg(long, help_heading = "Sizes")]
     pub top_k: Option<usize>,
     /// Route through Lockstep's router, record the rollout's routing, and replay this in the update [default:

@@ -109,6 +109,42 @@ def gloo(rank, port):
             raise AssertionError("a column that is too long was cut")
         return refused(lambda: cp.gather(torch.zeros(cp.own_tokens - (rank == 1))))
 
+    def context_disagreements(group):
+        """What each of two ranks sees where its tensors or its layout are others than the other's."""
+        ones, second = torch.ones(4), rank == 1
+        columns = [
+            [ones.int() if second else ones], [ones.double() if second else ones], [ones] * (1 + rank),
+            [ones, ones.to("meta") if second else ones], [ones.to_sparse() if second else ones],
+        ]  # fmt: skip
+        seen = []
+        for offsets, layout, own in [
+            *(([0, 8], "zigzag", own) for own in columns), ([0, 8], "contiguous" if second else "zigzag", [ones]), ([0, 8] if second else [0, 4, 8], "zigzag", [ones]),
+        ]:  # fmt: skip
+            try:
+                ContextParallel(offsets, group, layout).gather(*own)
+            except lockstep.Error as error:
+                seen.append([str(error), error.argument])
+        cp, own = ContextParallel([0, 8], group), torch.ones(4, requires_grad=True)
+        gradient = torch.autograd.grad(cp.gather(own).square().sum(), own, create_graph=True)[0]
+        try:
+            gradient.sum().backward()
+        except RuntimeError as error:
+            seen.append(str(error))
+        return seen
+
+    def odd_exceptions(group):
+        """What this rank sees of another's exception that has no text and an attribute that cannot be sent."""
+        class Odd(Exception):
+            argument = staticmethod(lambda: None)
+
+            def __str__(self):
+                raise RuntimeError("no text")
+
+        def fails():
+            raise Odd
+
+        return refused(lambda: distributed.reduce(fails if rank == 1 else lockstep.Totals(), group))
+
     def vocab(group, size, dtype, inplace):
         """Digest of results and gradient with the vocabulary spread over the ranks of a group, the last of them with padding."""
         draw = torch.Generator().manual_seed(0)
@@ -141,6 +177,35 @@ def gloo(rank, port):
                 seen.append([type(error).__name__, str(error)])
         return seen
 
+    def vocab_parts(group, cuts):
+        """Parts of different widths, in the order of ranks and in reverse with `vocab_start`, are the whole vocabulary."""
+        values, labels = torch.linspace(-3, 3, 20).view(2, 10).sin(), torch.tensor([9, 2])
+        want = logits.statistics(values, labels, entropy=True)
+        at = len(cuts) - 2 - rank
+        for part, start in (((cuts[rank], cuts[rank + 1]), None), ((cuts[at], cuts[at + 1]), cuts[at])):
+            own = values[:, slice(*part)].clone().requires_grad_()
+            out = vocab_parallel.statistics(own, labels, group=group, entropy=True, vocab_start=start)
+            assert all(torch.allclose(a, b, rtol=3e-7, atol=0) for a, b in zip(out, want))
+            out.logp.sum().backward()
+            of = values.clone().requires_grad_()
+            logits.statistics(of, labels).logp.sum().backward()
+            assert torch.allclose(own.grad, of.grad[:, slice(*part)], rtol=1e-6, atol=1e-7)
+
+    def vocab_disagreements(group):
+        """What this rank sees where an argument differs on two ranks."""
+        values, labels, seen = torch.zeros(3, 4), torch.tensor([0, 5, 2]), []
+        calls = [
+            dict(logits=torch.zeros(3 + rank, 4), labels=torch.zeros(3 + rank, dtype=torch.long)),
+            dict(entropy=rank == 1), dict(temperature=1.0 - rank / 2), dict(vocab_start=3 * rank), dict(vocab_start=5 * rank),
+            dict(vocab_start=4 if rank else None), dict(vocab_start=0.5),
+        ]  # fmt: skip
+        for call in calls:
+            try:
+                vocab_parallel.statistics(**{**dict(logits=values, labels=labels, group=group), **call})
+            except lockstep.Error as error:
+                seen.append([str(error), error.argument])
+        return seen
+
     def vocab_twice(group):
         own = torch.zeros(2, 4, requires_grad=True)
         logp = vocab_parallel.statistics(own, torch.tensor([0, 1]), group=group).logp
@@ -166,6 +231,13 @@ def gloo(rank, port):
             if size == 2:
                 said["vocab failures"] = gather(vocab_failures(group, size), group, size)
                 said["vocab twice"] = vocab_twice(group)
+                said["context disagreements"] = gather(context_disagreements(group), group, size)
+                said["odd"] = gather(odd_exceptions(group), group, size)
+                said["vocab disagreements"] = gather(vocab_disagreements(group), group, size)
+                vocab_parts(group, [0, 2, 10])
+                vocab_parts(group, [0, 7, 10])
+            if size == 4:
+                vocab_parts(group, [0, 1, 6, 8, 10])
     # A group that does not begin with the first rank: its members have other numbers within.
     group = dist.new_group([4, 5, 6])
     last = gather(failures(rank, 5, group, arrays), group, 3) if rank >= 4 else None

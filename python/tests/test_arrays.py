@@ -96,6 +96,15 @@ def test_shapes_are_those_of_the_columns():
         lockstep.advantages("gdpo", reward_components=components.T, **gdpo)
 
 
+def test_a_tensor_that_is_no_array_is_refused():
+    torch = pytest.importorskip("torch")
+    ones = torch.ones(2)
+    for wrong in (ones.clone().requires_grad_(), ones.bfloat16(), ones.to("meta"), ones.to_sparse()):
+        with pytest.raises(lockstep.Error, match="`credit.advantage` is not an array: ") as refused:
+            lockstep.loss("dapo", lockstep.Credit(wrong), **PACKED)
+        assert refused.value.argument == "credit.advantage"
+
+
 def test_bytes_may_start_anywhere():
     whole = b"." + LOGP.tobytes()
     moved = np.frombuffer(whole, "f4", offset=1)

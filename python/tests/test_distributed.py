@@ -155,6 +155,18 @@ def test_context_parallel_has_the_bits_of_whole_rows(gloo):
     want = [loss.item().hex(), hashlib.sha256(logp.grad.numpy().tobytes()).hexdigest()]
     assert gloo["context"] == {str(size): [want, want] for size in (1, 2, 4, 7)}
     assert gloo["short"] == [["rank 1: `own`[0] has shape [4]: expected [5], the tokens of rank 1", 1, "own", 0]] * 3
+    own, other = gloo["context disagreements"]
+    types = "`own` differs between ranks, here it is [{}]: expected the same types on all ranks of the group"
+    of_others = [types.format(f"torch.{of} on cpu") for of in ("int32", "float64", "float32 on cpu, torch.float32")]
+    same = [
+        ["rank 1: `own`[1] is on meta: expected cpu or cuda", "own"],
+        ["rank 1: `own`[0] has layout torch.sparse_coo: expected a dense tensor", "own"],
+        *[["`cu_seqlens` or `layout` differs between ranks: expected the same on all ranks of the group", "cu_seqlens"]] * 2,
+        "lockstep's gradients are closed forms, which cannot be differentiated again: expected first derivatives alone",
+    ]
+    assert own == [*[[types.format("torch.float32 on cpu"), "own"]] * 3, *same]
+    assert other == [*[[message, "own"] for message in of_others], *same]
+    assert gloo["odd"] == [["rank 1: Odd: None", 1, None, None]] * 2
 
 
 def test_a_vocabulary_over_ranks_has_the_bits_of_one_rank(gloo):
@@ -172,6 +184,15 @@ def test_a_vocabulary_over_ranks_has_the_bits_of_one_rank(gloo):
         ["RankError", "rank 1: `labels` has shape [2]: expected [3]"],
         ["RankError", "rank 1: `labels` is a list: expected a tensor"],
     ]
+    assert gloo["vocab disagreements"] == [[
+        ["`logits` differs between ranks (3, 4 rows): expected the same on all ranks of the group", "logits"],
+        ["`entropy` differs between ranks (0, 1): expected the same on all ranks of the group", "entropy"],
+        ["`temperature` differs between ranks (1, 0.5): expected the same on all ranks of the group", "temperature"],
+        ["`vocab_start` of rank 1 in the group is 3: expected 4, so that the parts cover the vocabulary once", "vocab_start"],
+        ["`vocab_start` of rank 1 in the group is 5: expected 4, so that the parts cover the vocabulary once", "vocab_start"],
+        ["`vocab_start` is None on some ranks of the group: expected it on all or none", "vocab_start"],
+        ["rank 1: `vocab_start` is 0.5: expected 0 to 16777215", "vocab_start"],
+    ]] * 2
 
 
 def test_segments_are_each_token_once():
@@ -266,6 +287,20 @@ def test_moments_of_what_is_copied():
     assert distributed.moments(values, loss_mask=mask.astype("i8")) == distributed.moments(values.astype("f4"), loss_mask=mask)
     with pytest.raises(lockstep.Error, match="`loss_mask` has shape"):
         distributed.moments(values, loss_mask=mask.reshape(500, 2000))
+
+
+def test_advantages_of_a_shape_that_says_nothing_are_refused():
+    column = np.ones((2, 1), "f4")
+    for credit, message in [
+        (column, r"`cu_seqlens` is for packed columns, but the advantages are padded, \[2, 1\]"),
+        (column[None], r"`credit` has shape \[1, 2, 1\]: expected \[S\], or per token \[B, T\]"),
+        (lockstep.Credit(column), r"`credit.advantage` has shape \[2, 1\]: expected \[S\], or per token \(`per_token`\)"),
+    ]:
+        with pytest.raises(lockstep.Error, match=message):
+            distributed.moments(credit, cu_seqlens=[0, 3, 8])
+    assert distributed.moments(column).count == 2
+    with pytest.raises(lockstep.Error, match="`moments` is Totals: expected Moments"):
+        distributed.whiten(column, moments=lockstep.Totals())
 
 
 def test_rows_may_be_of_another_library_than_advantages():

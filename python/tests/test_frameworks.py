@@ -413,6 +413,7 @@ def test_what_an_adapter_cannot_do_is_said_with_the_frameworks_key(slime, nemo, 
     rejection = dict(level="sequence", action="clamp", metric="kl_k2", agg="mean", upper=1.0, lower=None)
     for said, changed in (
         ("rejection_sampling.agg", dict(rejection_sampling=rejection)),
+        ("rejection_sampling.level is 'turn': expected token or sequence", dict(rejection_sampling={**rejection, "level": "turn"})),
         ("rejection_sampling.lower", dict(rejection_sampling={**rejection, "action": "mask", "lower": 0.1})),
         ("use_decoupled_loss", dict(use_sapo_loss=True, use_decoupled_loss=True)),
         ("importance_sampling_level", dict(importance_sampling_level="turn")),
@@ -447,6 +448,9 @@ def test_a_path_to_a_function_can_name_a_recipe():
     assert callable(getattr(lockstep.openrlhf, "patch:file"))
     with pytest.raises(lockstep.Error, match="no recipe 'dapoo'"):
         getattr(lockstep.slime, "loss:dapoo")
+    for host in (lockstep.openrlhf._HOST, lockstep.slime._HOST, lockstep.nemo._HOST, lockstep.areal._HOST):
+        with pytest.raises(lockstep.Error, match="no recipe 'dapoo': expected one of lockstep.names"):
+            host.loss("dapoo", "token-sum", dict)
     with pytest.raises(AttributeError):
         getattr(lockstep.slime, "lost:dapo")
 

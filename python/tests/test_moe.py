@@ -246,6 +246,9 @@ def test_a_model_that_cannot_be_replayed_is_refused():
         own(TOKENS[:, :5])
     with pytest.raises(lockstep.Error, match="1 layers: expected 3"):
         moe.replay(own, routing.trace(taken.ids[0][0][:, None], 8))
+    for recorded, mask, message in ((taken.ids, None, "`recorded` is a list: expected a RoutingTrace"), (taken.trace(), [1] * 24, "`mask` is a list")):
+        with pytest.raises(lockstep.Error, match=message):
+            moe.replay(own, recorded, mask=mask)
     with pytest.raises(lockstep.Error, match="no router of a supported class"):
         moe.record(torch.nn.Linear(2, 2))
     with pytest.raises(lockstep.Error, match="ran no token"), moe.record(own) as nothing:

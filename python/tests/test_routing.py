@@ -153,8 +153,26 @@ def test_the_operator_is_traced_without_a_break():
     assert torch.equal(got, want)
 
 
+def test_the_load_balance_loss_of_no_row_is_0():
+    scores = torch.ones(0, 4, requires_grad=True)
+    loss = routing.balance_loss(scores, [0.25] * 4, 0.1)
+    loss.backward()
+    assert loss.item() == 0 and scores.grad.shape == (0, 4)
+
+
 def test_what_is_wrong_is_named():
     scores, ids = scores_and_ids()
+    recorded = routing.trace(ids.view(16, 2, 4), 16)
+    for call, message in [
+        (lambda: routing.mismatch(5, recorded), r"`a` has shape \[\]: expected"),
+        (lambda: routing.mismatch(recorded, ids.float()), "`b` has type float32: expected integers"),
+        (lambda: routing.gate_kl(recorded, [1.0], ids, [1.0]), "`b` is a Tensor: expected a RoutingTrace"),
+        (lambda: routing.replay_kl(ids, scores, routing.Router(4)), "`recorded` is a Tensor: expected a RoutingTrace"),
+        (lambda: routing.balance_loss(scores, None, 0.1), r"`load` is a NoneType: expected a tensor or floats, \[16\]"),
+        (lambda: routing.gates(scores.to_sparse(), top_k=4), "`scores` has layout torch.sparse_coo: expected a dense tensor"),
+    ]:
+        with pytest.raises(lockstep.Error, match=message):
+            call()
     for bad, message in [(16, r"`trace`\[2\] is 16: expected an expert"), (int(ids[0, 1]), "the same as entry 1")]:
         wrong = ids.clone()
         wrong[0, 2] = bad
@@ -181,7 +199,8 @@ def test_what_is_wrong_is_named():
         routing.balance_loss(scores, torch.ones(16, requires_grad=True), 0.1)
     with pytest.raises(lockstep.Error, match="`kind` is 'relu': expected one of softmax_chosen"):
         routing.gates(scores, top_k=2, kind="relu")
-    for top_k in (0, -1, 1.5):
+    routing.gates(scores, top_k=4)
+    for top_k in (0, -1, 1.5, 4.0):
         with pytest.raises(lockstep.Error, match=f"`top_k` is {top_k}"):
             routing.gates(scores, top_k=top_k)
     for wrong in (dict(scores=scores.numpy()), dict(ids=ids.tolist())):

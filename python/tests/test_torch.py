@@ -6,6 +6,7 @@ import weakref
 from contextlib import nullcontext
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 torch = pytest.importorskip("torch")
@@ -162,6 +163,38 @@ def test_what_is_wrong_is_named():
             with pytest.raises(lockstep.Error, match=rf"`cu_seqlens`\[{offsets.index(bad)}\] is {bad}: expected 0 to 4294967295") as refused:
                 lockstep.torch.loss("dapo", advantage[:2], logp=old.view(-1), logp_old=old.view(-1), cu_seqlens=torch.tensor(offsets))
             assert (refused.value.argument, refused.value.index) == ("cu_seqlens", offsets.index(bad))
+    packed = dict(logp=old.view(-1), logp_old=old.view(-1))
+    # The second time, tensors of these shapes are known.
+    for offsets in ([0, -1, 128], [0, 64, 128], [0, -1, 128]):
+        for metrics in (False, True):
+            columns = dict(packed, cu_seqlens=torch.tensor(offsets, dtype=torch.int32))
+            if offsets[1] > 0:
+                lockstep.torch.loss("dapo", advantage[:2], metrics=metrics, **columns)
+                continue
+            with pytest.raises(lockstep.Error, match=r"`cu_seqlens`\[1\] is -1: expected 0 to 4294967295"):
+                lockstep.torch.loss("dapo", advantage[:2], metrics=metrics, **columns)
+    with pytest.raises(lockstep.Error, match="`loss_mask` has 127 entries: expected 128"):
+        lockstep.loss("dapo", lockstep.Credit(advantage[:2]), loss_mask=mask.view(-1)[:127], cu_seqlens=[0, 64, 128], **packed)
+    for wrong in ([1.0] * 8, old.numpy(), old.double().numpy()):
+        for name, recipe in (("entropy", {"extends": "grpo", "entropy.coef": 0.01}), ("values", "ppo_critic")):
+            with pytest.raises(lockstep.Error, match=f"`{name}` is a .*: expected a tensor"):
+                lockstep.torch.loss(recipe, advantage, logp=new, logp_old=old, **{name: wrong})
+    for name in ("logp", "logp_old"):
+        with pytest.raises(lockstep.Error, match=f"`{name}` has layout torch.sparse_coo: expected a dense tensor"):
+            lockstep.torch.loss("dapo", advantage, **{"logp": old, "logp_old": old, name: old.to_sparse()})
+
+
+def test_a_group_size_of_any_type_is_a_number():
+    rewards, size = torch.tensor([1.0, 0.0, 0.0, 0.0]), torch.tensor(2)
+    columns = dict(rewards=rewards, logp_old=-torch.ones(4, 2))
+    for groups in (2, 4):
+        size.fill_(groups)
+        for given in (size, np.array(groups), np.int32(groups)):
+            assert torch.equal(lockstep.advantages("grpo", group_size=given, **columns).advantage, lockstep.advantages("grpo", group_size=groups, **columns).advantage)
+    size.fill_(3)
+    for wrong in (size, 3, 2.0):
+        with pytest.raises(lockstep.Error, match="`group_size` is .*: expected a"):
+            lockstep.torch.loss("dapo", rewards, logp=columns["logp_old"], logp_old=columns["logp_old"], group_size=wrong, metrics=False)
 
 
 class Wrapper(torch.Tensor):
@@ -258,6 +291,8 @@ def test_a_prepared_call_is_the_call_itself():
         (new, lockstep.Credit(advantage, loss_mask=(~mask).view(torch.uint8)), given),
         (new, advantage[:, None].expand_as(old).contiguous(), given),
         (other[0], other[2], dict(logp_old=other[1], loss_mask=other[3], counts=other[4])),
+        (new, advantage, {**given, "logp_old": old.tolist()}),
+        (new, lockstep.Credit(advantage.tolist()), given),
         (new.detach().flatten().requires_grad_(), advantage, dict(logp_old=old.flatten(), cu_seqlens=list(range(0, 129, 16)))),
     ]
     prepared = len(lockstep.torch._PREPARED)

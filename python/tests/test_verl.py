@@ -70,6 +70,22 @@ def test_every_loss_is_verls(name, mode):
             assert own_metrics[key] == pytest.approx(value, rel=1e-5, abs=1e-6), key
 
 
+def test_masked_tokens_of_kl_cov_may_hold_anything():
+    old, new, mask, advantages = batch(3)
+    want = lockstep.verl.policy_loss("kl_cov", old, new, advantages, mask, config=config())[1]
+    for hole in (float("nan"), float("-inf")):
+        assert lockstep.verl.policy_loss("kl_cov", old, torch.where(mask, new, hole), advantages, mask, config=config())[1] == want
+
+
+def test_prompts_may_be_a_tensor():
+    rewards, mask = torch.tensor([[1.0], [0.0], [1.0], [0.0]]), torch.ones(4, 1)
+    for name in ("rloo_vectorized", "grpo"):
+        want = lockstep.verl.estimate(name, rewards, mask, ["a", "a", "b", "b"])[0]
+        assert want.abs().min() > 0 and torch.equal(lockstep.verl.estimate(name, rewards, mask, torch.tensor([7, 7, 3, 3]))[0], want)
+    with pytest.raises(lockstep.Error, match="`index` has 3 entries: expected 4, the prompt of each response"):
+        lockstep.verl.estimate("grpo", rewards, mask, ["a", "a", "b"])
+
+
 def test_weights_of_the_sampler_are_verls():
     weights = torch.rand(6, 17, generator=torch.Generator().manual_seed(1)) + 0.5
     for name in ("vanilla", "gspo", "cispo"):

@@ -213,15 +213,19 @@ def _run(
     device, stream = _device(of.name, of.threads), of.stream
     if not wait and of.name != "cpu":
         results.pending = partial(_alarms, planned.plan, device, stream, (address, planned.bytes), block)
-    results.losses = planned.run(
-        device,
-        stream,
-        batch.places(planned.reads),
-        _places(credit, batch, kept) if calls == "loss" else None,
-        (address, planned.bytes),
-        None if coef is None else of.place(coef),
-        wait,
-    )
+    try:
+        results.losses = planned.run(
+            device,
+            stream,
+            batch.places(planned.reads),
+            _places(credit, batch, kept) if calls == "loss" else None,
+            (address, planned.bytes),
+            None if coef is None else of.place(coef),
+            wait,
+        )
+    except LockstepError as fault:
+        batch.check_signs(fault.argument)
+        raise
     return results
 
 

@@ -90,8 +90,9 @@ class Host:
         summed = {"aggregation.mode": aggregation, "aggregation.horizon": "none"}
         source = _mapping(source)
         if isinstance(source, str):
-            # A name, or the text of a file.
-            source = {"extends": source} if source in names() else _toml(source)
+            if name != "file" and source not in names():
+                raise _unknown(name)
+            source = _toml(source) if name == "file" else {"extends": source}
         return self.recipe(name, items({**source, **summed}))
 
 
@@ -196,6 +197,10 @@ def mean(values: Tensor, mask: Tensor) -> Tensor:
     return sum_ / mask.sum().clamp(min=1)
 
 
+def _unknown(name: str) -> Error:
+    return Error(f"no recipe {name!r}: expected one of lockstep.names(), or `file` for LOCKSTEP_RECIPE")
+
+
 def by_name(**functions: Callable[..., Any]) -> Callable[[str], Any]:
     """Returns a module's `__getattr__` for function paths: `f:name` is `f` with the recipe of that name."""
 
@@ -204,7 +209,7 @@ def by_name(**functions: Callable[..., Any]) -> Callable[[str], Any]:
         if not colon or function not in functions:
             raise AttributeError(attribute)
         if name != "file" and name not in names():
-            raise Error(f"{attribute}: no recipe {name!r}: expected one of lockstep.names(), or `file` for LOCKSTEP_RECIPE")
+            raise Error(f"{attribute}: {_unknown(name)}")
         return partial(functions[function], name=name)
 
     return get

@@ -82,6 +82,8 @@ def correction(config: Any) -> tuple[dict[str, Any], bool]:
     """
     level, action, metric, agg = config.level, config.action, config.metric, config.agg
     lower, upper = config.lower, config.upper
+    if level not in ("token", "sequence"):
+        raise _refused("level", level, "expected token or sequence")
     by_ratio, of_sequences = metric == "ratio", level == "sequence"
     # If sequences are rejected by their ratio, the weight is the geometric mean of the ratio.
     own: dict[str, Any] = {"level": "geometric" if of_sequences and by_ratio else "token", "denominator": "after"}

@@ -43,11 +43,13 @@ def cast(name: str, type_: str, tensor: Any, like: Any) -> Any:
 
 
 def check_tensor(name: str, value: Any) -> None:
-    """Refuses anything but a tensor of torch."""
+    """Refuses anything but a dense tensor of torch."""
     import torch  # `lockstep.tree` does without.
 
     if not isinstance(value, torch.Tensor):
         raise error(name, f" is a {type(value).__name__}: expected a tensor")
+    if value.layout != torch.strided:
+        raise error(name, f" has layout {value.layout}: expected a dense tensor")
 
 
 def check_constant(name: str, tensor: Any) -> None:

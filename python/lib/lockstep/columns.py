@@ -9,6 +9,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 from functools import cache
+from operator import index as integer
 from typing import Any, NamedTuple
 
 from ._error import LockstepError
@@ -41,6 +42,17 @@ def error(argument: str, message: str, index: int | None = None) -> LockstepErro
     return exception
 
 
+def positive(name: str, value: Any) -> int:
+    """Returns a positive integer, of whatever type, as an int."""
+    try:
+        number = integer(value)
+    except TypeError:
+        number = 0
+    if number < 1:
+        raise error(name, f" is {value!r}: expected a positive integer")
+    return number
+
+
 def on_host(value: Any, torch: Any) -> Any:
     """Returns a tensor or another array as a NumPy array, without its gradient."""
     import numpy
@@ -69,7 +81,8 @@ class NumPy:
         np = self.np
         try:
             array = np.asarray(value)
-        except ValueError as failure:
+        except (ValueError, TypeError, RuntimeError) as failure:
+            # torch has all three for tensors that are none: with a gradient, of half precision, on a device.
             raise error(column.name, f" is not an array: {failure}") from None
         own = np.dtype({"u8": "u1", "u32": "u4", "u64": "u8", "f32": "f4", "f64": "f8"}[column.type])
         if array.dtype == own:
@@ -166,6 +179,8 @@ class Torch:
             value = torch.as_tensor(NumPy().cast(column, value)).to(self.device)
         if value.device != self.device:
             raise error(column.name, f" is on {value.device}: expected {self.device}, like the other columns")
+        if value.layout != torch.strided:
+            raise error(column.name, f" has layout {value.layout}: expected a dense tensor")
         value, own = value.detach(), self.types[column.type]
         if value.dtype == own:
             pass
@@ -332,9 +347,9 @@ class Batch:
         given = {name: value for name, value in columns.items() if value is not None}
         if group_size is not None and "cu_groups" in given:
             raise error("group_size", " is given beside cu_groups: expected one of the two")
-        if group_size is not None and (not hasattr(group_size, "__index__") or group_size < 1):
-            raise error("group_size", f" is {group_size!r}: expected a positive integer")
-        key = _key(given, group_size)
+        if group_size is not None:
+            group_size = positive("group_size", group_size)
+        self._key = key = _key(given, group_size)
         layout = _LAYOUTS.get(key)
         if layout is not None and not (layout.added and layout.library.capturing):
             self.library, self.padded, self.size, added = layout
@@ -354,7 +369,7 @@ class Batch:
             self.arrays["cu_seqlens"] = of.offsets(self.padded[1], self.padded[0])
         sequences = self._rows("cu_seqlens")
         if "cu_groups" not in self.arrays:
-            size = int(group_size or max(sequences, 1))
+            size = group_size or max(sequences, 1)
             if sequences % size:
                 raise error("group_size", f" is {size}: expected a divisor of the {sequences} sequences")
             self.arrays["cu_groups"] = of.offsets(size, sequences // size)
@@ -404,11 +419,21 @@ class Batch:
                 raise error(name, f" has shape {list(shape)}: expected {column.shape}")
 
     def _tokens(self) -> int:
-        for name, array in self.arrays.items():
+        # Last the mask: where it has another length than the others, it is the one to be named.
+        for name in sorted(self.arrays, key="loss_mask".__eq__):
             if COLUMNS[name].shape == TOKENS:
-                return self.library.place(array)[1]
+                return self.library.place(self.arrays[name])[1]
         offsets = self.arrays["cu_seqlens"]
         return self.library.numbers(offsets[-1:])[0] if self._rows("cu_seqlens") else 0
+
+    def check_signs(self, name: str | None) -> None:
+        """Refuses a negative number in the int32 column `name`; ops read it without its sign."""
+        key = self._key or ()
+        if name not in key or key[key.index(name) + 1] != self.library.torch.int32:
+            return
+        numbers = self.arrays[name].view(self.library.torch.int32)
+        for index in (numbers < 0).nonzero().flatten().tolist()[:1]:
+            raise error(name, f"[{index}] is {numbers[index]}: expected 0 to {_LARGEST}", index)
 
     def places(self, reads: frozenset[int]) -> list[tuple[int, int, int]]:
         """Returns number, address and elements of each column whose number is in `reads`."""

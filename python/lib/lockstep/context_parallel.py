@@ -13,11 +13,13 @@ averages parameter gradients over the group's ranks needs the loss multiplied by
 from __future__ import annotations
 
 from typing import Any
+from zlib import crc32
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from ._operator import once
 from .columns import error
 from .distributed import _agree, _engine, _tried
 
@@ -54,11 +56,16 @@ class _Gather(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, own: Tensor, of: ContextParallel) -> Tensor:
-        ctx.of = of
+        ctx.of, ctx.inputs = of, (own,)
         return of._whole(own)
 
     @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
+    def backward(ctx: Any, gradient: Tensor) -> Any:
+        # Differentiated again, it would lack what comes from the tokens of other ranks.
+        return once(_Gather._gradient, ctx, gradient)
+
+    @staticmethod
+    def _gradient(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
         return ctx.of.cut(gradient), None
 
 
@@ -74,7 +81,8 @@ class ContextParallel:
     def __init__(self, cu_seqlens: Any, group: Any = None, layout: str = "zigzag") -> None:
         self._engine: Any = _engine(group)
         self.group, self.rank, self.size = group, dist.get_rank(group), dist.get_world_size(group)
-        whose = [_tokens(segments(cu_seqlens, rank, self.size, layout)) for rank in range(self.size)]
+        spans = [segments(cu_seqlens, rank, self.size, layout) for rank in range(self.size)]
+        whose, self._spans = [_tokens(own) for own in spans], crc32(repr(spans).encode())
         self._lengths = [len(own) for own in whose]
         self._own, self._place = whose[self.rank], torch.argsort(torch.cat(whose))
 
@@ -86,20 +94,34 @@ class ContextParallel:
     def gather(self, *own: Tensor) -> Any:
         """Gathers this rank's token columns `[n]` to columns of whole rows `[N]`, on every rank.
 
-        A single tensor gives a single tensor. Gradients flow back to `own`.
+        A single tensor gives a single tensor. Gradients flow back to `own`, once: differentiating them again is an
+        error.
 
-        Raises `Error`, on all ranks: a tensor whose length is not this rank's number of tokens.
+        Raises `Error`, on all ranks: a tensor whose length is not this rank's number of tokens; offsets, a
+        layout, or types of `own` that differ between ranks.
         """
+        of_nccl = self._engine.device.type == "cuda"
 
         def check() -> None:
             for index, column in enumerate(own):
                 if not isinstance(column, Tensor):
                     raise error("own", f"[{index}] is a {type(column).__name__}: expected a tensor", index)
+                if column.layout != torch.strided:
+                    raise error("own", f"[{index}] has layout {column.layout}: expected a dense tensor", index)
+                if column.device.type != "cuda" and (of_nccl or column.device.type != "cpu"):
+                    raise error("own", f"[{index}] is on {column.device}: expected {'cuda' if of_nccl else 'cpu or cuda'}", index)
                 if tuple(column.shape) != (self.own_tokens,):
                     message = f"[{index}] has shape {list(column.shape)}: expected [{self.own_tokens}], the tokens of rank {self.rank}"
                     raise error("own", message, index)
 
-        _agree(self._engine, _tried(check)[1], [])
+        failure = _tried(check)[1]
+        types = "" if failure else ", ".join(f"{column.dtype} on {column.device.type}" for column in own)
+        spans, of_types = self._spans, crc32(types.encode())
+        agreed = _agree(self._engine, failure, [spans, -spans, of_types, -of_types])
+        if agreed[0] != -agreed[1]:
+            raise error("cu_seqlens", " or `layout` differs between ranks: expected the same on all ranks of the group")
+        if agreed[2] != -agreed[3]:
+            raise error("own", f" differs between ranks, here it is [{types}]: expected the same types on all ranks of the group")
         whole = tuple(_Gather.apply(column, self) for column in own)
         return whole[0] if len(own) == 1 else whole
 

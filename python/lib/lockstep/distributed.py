@@ -105,9 +105,11 @@ def _agree(engine: _Engine, failure: Exception | None, numbers: list[float]) -> 
     if failed == _NEVER:
         return maxima
     rank = int(failed)
-    what = str(failure) if isinstance(failure, Error) else f"{type(failure).__name__}: {failure}"
-    said = (what, getattr(failure, "argument", None), getattr(failure, "index", None))
-    message, argument, index = engine.broadcast(said, rank)
+    what = "" if isinstance(failure, Error) else f"{type(failure).__name__}: "
+    # An exception of other code may have any attributes, and no text.
+    said = [getattr(failure, name, None) for name in ("argument", "index")]
+    said = [value if isinstance(value, (str, int)) else None for value in said]
+    message, argument, index = engine.broadcast((f"{what}{_tried(lambda: str(failure))[0]}", *said), rank)
     raised = RankError(f"rank {rank}: {message}")
     raised.rank, raised.argument, raised.index = rank, argument, index
     raise raised from failure
@@ -242,7 +244,12 @@ class _Values:
         of: Any = library([values])
         self.of, rows = of, of
         self.array = of.cast(Column(-1, "advantage", "f32", "", ""), values)
-        self.per_token = self.credit.per_token if self.credit else len(of.shape(self.array)) == 2
+        shape, name = of.shape(self.array), "credit.advantage" if self.credit else "credit"
+        self.per_token = self.credit.per_token if self.credit else len(shape) == 2
+        if len(shape) not in ((1, 2) if self.per_token else (1,)):
+            raise error(name, f" has shape {list(shape)}: expected [S], or per token {'(`per_token`) ' if self.credit else ''}[B, T]")
+        if len(shape) == 2 and cu_seqlens is not None:
+            raise error("cu_seqlens", f" is for packed columns, but the advantages are padded, {list(shape)}")
         tokens = of.place(self.array)[1]
         if self.per_token:
             # The row of a token does not matter.
@@ -301,6 +308,8 @@ def whiten(
     Raises `Error`, on all ranks: values that are not finite, lengths that disagree.
     """
     if moments is not None:
+        if not isinstance(moments, Moments):
+            raise error("moments", f" is {type(moments).__name__}: expected Moments")
         return _Values(credit, loss_mask, cu_seqlens).whitened(by, moments)
     values: list[_Values] = []
 

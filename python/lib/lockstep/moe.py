@@ -19,8 +19,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from .arrays import check_tensor
 from .columns import error
-from .routing import Router, RoutingTrace, entries, gates_of_trace, trace
+from .routing import Router, RoutingTrace, check_trace, entries, gates_of_trace, trace
 
 __all__ = ["Routers", "record", "replay"]
 
@@ -164,6 +165,9 @@ def replay(model: Any, recorded: RoutingTrace, *, mask: Tensor | None = None) ->
     probabilities in place of logits, as those of transformers 5.0 to 5.3 do.
     """
     modules = _routers(model)
+    check_trace("recorded", recorded)
+    if mask is not None:
+        check_tensor("mask", mask)
     if recorded.layers != len(modules):
         raise error("recorded", f" has {recorded.layers} layers: expected {len(modules)}, the routers of the model")
     for module in modules:

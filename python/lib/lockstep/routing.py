@@ -28,7 +28,7 @@ from ._error import LockstepError
 from ._native import RoutingTrace
 from ._operator import operator
 from .arrays import cast, check_constant, check_shape, check_tensor, launch
-from .columns import error, on_host
+from .columns import error, on_host, positive
 
 __all__ = ["Router", "RoutingTrace", "balance_loss", "gate_kl", "gates", "mismatch", "replay_kl", "trace"]
 
@@ -54,15 +54,13 @@ class Router(NamedTuple):
 _KINDS = ("softmax_chosen", "softmax_all", "sigmoid_normalized", "sigmoid", "sqrt_softplus")
 
 
-@lru_cache(maxsize=64)
-def native_router(experts: int, router: Router) -> _native.Router:
-    if router.kind not in _KINDS:
-        raise error("kind", f" is {router.kind!r}: expected one of {', '.join(_KINDS)}")
-    for name in ("top_k", "groups", "top_groups"):
-        value = getattr(router, name)
-        if not hasattr(value, "__index__") or value < 1:
-            raise error(name, f" is {value!r}: expected an integer of at least 1")
-    return _native.Router(router.kind, experts, *router[:1], *router[2:])
+# Typed: 2.0 is not the 2 of an earlier call.
+@lru_cache(maxsize=64, typed=True)
+def native_router(experts: int, top_k: int, kind: str, scale: float, groups: int, top_groups: int) -> _native.Router:
+    if kind not in _KINDS:
+        raise error("kind", f" is {kind!r}: expected one of {', '.join(_KINDS)}")
+    top_k, groups, top_groups = positive("top_k", top_k), positive("groups", groups), positive("top_groups", top_groups)
+    return _native.Router(kind, experts, top_k, scale, groups, top_groups)
 
 
 def _array(values: Any) -> Any:
@@ -78,10 +76,24 @@ def _place(values: Any, type_: str) -> tuple[Any, tuple[int, int]]:
     return array, (array.__array_interface__["data"][0], array.size)
 
 
+def check_trace(name: str, value: Any) -> None:
+    """Refuses anything but a trace."""
+    if not isinstance(value, RoutingTrace):
+        raise error(name, f" is a {type(value).__name__}: expected a RoutingTrace")
+
+
 def _check_routers(name: str, array: Any, of: RoutingTrace, width: int) -> None:
     """Refuses any shape but `[tokens, layers, width]`, of one layer also `[tokens, width]`."""
     layers = () if of.layers == 1 and array.ndim == 2 else (of.layers,)
     check_shape(name, array, of.tokens, *layers, width)
+
+
+def _ids(name: str, values: Any) -> Any:
+    array = _array(values)
+    if array.dtype.kind not in "iu":
+        raise error(name, f" has type {array.dtype}: expected integers")
+    check_shape(name, array, None, None, None)
+    return array
 
 
 def trace(ids: Any, experts: int) -> RoutingTrace:
@@ -93,10 +105,7 @@ def trace(ids: Any, experts: int) -> RoutingTrace:
     Raises `lockstep.Error`: an id that is not an expert (index), an expert twice in a record, a partly
     missing record (token, layer, entry).
     """
-    array = _array(ids)
-    if array.dtype.kind not in "iu":
-        raise error("ids", f" has type {array.dtype}: expected integers")
-    check_shape("ids", array, None, None, None)
+    array = _ids("ids", ids)
     kept, place = _place(array, "i8")
     return RoutingTrace.from_ids(place, kept.shape[0], experts, *kept.shape[1:])
 
@@ -124,7 +133,7 @@ def _gating(
 ) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
     """Returns weights, experts, and whether each row was replayed."""
     rows, experts = scores.shape
-    new, router = scores.new_empty, native_router(experts, Router(top_k, kind, scale, groups, top_groups))
+    new, router = scores.new_empty, native_router(experts, top_k, kind, scale, groups, top_groups)
     weights, alarm, replayed = new(rows, top_k), new(rows, dtype=torch.int32), new(rows, dtype=torch.int32)
     chosen = new(rows, top_k, dtype=torch.uint8 if experts <= 256 else torch.int16)
     of_groups = new(rows, groups) if groups > 1 else None
@@ -156,7 +165,7 @@ def _gating_gradient(
     """Returns dL/dscores from dL/dweights."""
     gradient, alarm = torch.empty_like(scores), scores.new_empty(scores.shape[0], dtype=torch.int32)
     launch(
-        _native.gating_backward, native_router(scores.shape[1], Router(top_k, kind, scale, groups, top_groups)),
+        _native.gating_backward, native_router(scores.shape[1], top_k, kind, scale, groups, top_groups),
         scores=scores, chosen=chosen.to(torch.uint8 if scores.shape[1] <= 256 else torch.int16),
         gates=weights, coef=coef.contiguous(), gradient=gradient, alarm=alarm,
     )  # fmt: skip
@@ -223,6 +232,8 @@ def _balance_loss(scores: Tensor, load: Tensor, coef: float) -> tuple[Tensor, Te
     new, gradient = scores.new_empty, torch.empty_like(scores)
     total, alarm = new(1, dtype=torch.float64), new(scores.shape[0], dtype=torch.int32)
     row_loss, load = new(scores.shape[0], dtype=torch.float64), cast("load", "f32", load, scores)
+    if not scores.shape[0]:
+        return new(()).zero_(), gradient
     launch(_native.balance_loss, coef, scores=scores, load=load, gradient=gradient, row_loss=row_loss, total=total, alarm=alarm)
     return total[0].float(), gradient
 
@@ -250,7 +261,10 @@ def balance_loss(scores: Tensor, load: Tensor | Sequence[float], coef: float) ->
     check_tensor("scores", scores)
     check_shape("scores", scores, None, None)
     if not isinstance(load, Tensor):
-        load = torch.tensor(load, dtype=torch.float32, device=scores.device)
+        try:
+            load = torch.tensor(load, dtype=torch.float32, device=scores.device)
+        except (TypeError, ValueError, RuntimeError) as failure:
+            raise error("load", f" is a {type(load).__name__}: expected a tensor or floats, [{scores.shape[1]}]") from failure
     check_shape("load", load, scores.shape[1])
     check_constant("load", load)
     return _balance(scores.float().contiguous(), load, coef)[0]
@@ -269,9 +283,15 @@ def mismatch(a: Any, b: Any) -> dict[str, Any]:
     >>> lockstep.routing.mismatch(np.array([[[0, 1], [2, 3]]]), np.array([[[1, 0], [2, 1]]]))["router_fraction"]
     0.5
     """
-    # Ids do not state the number of experts: use as many as they name, and at least as many as a record has.
-    pair = [of if isinstance(of, RoutingTrace) else trace(of, max(int(_array(of).max(initial=0)) + 1, _array(of).shape[-1])) for of in (a, b)]
-    return pair[0].mismatch(pair[1])
+
+    def traced(name: str, of: Any) -> RoutingTrace:
+        if isinstance(of, RoutingTrace):
+            return of
+        # Ids do not state the number of experts: use as many as they name, and at least as many as a record has.
+        ids = _ids(name, of)
+        return trace(ids, max(int(ids.max(initial=0)) + 1, ids.shape[-1]))
+
+    return traced("a", a).mismatch(traced("b", b))
 
 
 def gate_kl(a: RoutingTrace, a_weights: Any, b: RoutingTrace, b_weights: Any) -> dict[str, Any]:
@@ -280,6 +300,8 @@ def gate_kl(a: RoutingTrace, a_weights: Any, b: RoutingTrace, b_weights: Any) ->
     It covers the routers that ran the same experts. The result has `mean`, `routers`, `left_out` and
     `layer_means`. It is computed on the host: weights on a GPU are copied there.
     """
+    check_trace("a", a)
+    check_trace("b", b)
     kept = [_place(weights, "f4") for weights in (a_weights, b_weights)]
     _check_routers("a_weights", kept[0][0], a, a.top_k)
     _check_routers("b_weights", kept[1][0], b, b.top_k)
@@ -292,6 +314,7 @@ def replay_kl(recorded: RoutingTrace, scores: Any, router: Router, bias: Any = N
     The measure is ln of the mass of the live choice over that of the record. It is computed on the host:
     scores on a GPU are copied there.
     """
+    check_trace("recorded", recorded)
     kept, of_bias = _place(scores, "f4"), None if bias is None else _place(bias, "f4")
     _check_routers("scores", kept[0], recorded, recorded.experts)
-    return recorded.replay_kl(native_router(recorded.experts, router), kept[1], None if of_bias is None else of_bias[1])
+    return recorded.replay_kl(native_router(recorded.experts, *router), kept[1], None if of_bias is None else of_bias[1])

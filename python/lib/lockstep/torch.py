@@ -24,7 +24,7 @@ from ._error import LockstepError
 from ._native import Prepared
 from ._operator import once
 from .arrays import check_tensor
-from .columns import COLUMNS, NUMBERS, Batch, error
+from .columns import COLUMNS, NUMBERS, Batch, error, positive
 from .faults import bounded, of_values, refused
 
 __all__ = ["Loss", "loss", "metrics"]
@@ -207,7 +207,11 @@ def _directly(own: Recipe, credit: Credit, group_size: int, metrics: bool, colum
         prepared = _PREPARED.get(key)
         if prepared is not None:
             of_credit = (credit.advantage, credit.loss_mask, credit.weights, credit.returns)
-            value = prepared.run(columns, of_credit, coef.data_ptr())
+            try:
+                value = prepared.run(columns, of_credit, coef.data_ptr())
+            except (AttributeError, LockstepError):
+                # A list in the place of a tensor, or a bad value: the usual way takes it, or says more of it.
+                value = None
             if value is not None:
                 return (_scalar(value),), (coef,)
         batch = Batch(columns, group_size or None)
@@ -277,7 +281,8 @@ def loss(
     Raises `lockstep.Error`: a column that is missing or has the wrong shape or type; a live value outside
     its domain (`argument`, `index`).
     """
-    check_tensor("logp", logp)
+    if not isinstance(logp, Tensor) or logp.is_sparse:
+        check_tensor("logp", logp)
     if isinstance(credit, Tensor):
         credit = Credit(advantage=credit, per_token=credit.shape == logp.shape and credit.dim() == 2)
     elif not isinstance(credit, Credit):
@@ -289,8 +294,12 @@ def loss(
         unknown = min(columns.keys() - _KNOWN)
         raise error(unknown, f" is not a column that a loss reads: expected one of {', '.join((*_ACTIVE, *_COLUMNS))}")
     for name in _ACTIVE:
-        if name in columns and columns[name].dtype != torch.float32:
+        if name in columns and getattr(columns[name], "dtype", None) != torch.float32:
+            check_tensor(name, columns[name])
             columns[name] = columns[name].float()
+    if type(group_size) is not int:
+        # A tensor would be a key of a cache by its identity.
+        group_size = 0 if group_size is None else positive("group_size", group_size)
     # Whether anything observes dispatched calls.
     if not (torch.compiler.is_compiling() or torch._C._len_torch_dispatch_stack()):
         own = _recipe(recipe)

@@ -43,6 +43,7 @@ from torch import Tensor
 
 from . import Credit, Error, advantages, names
 from ._host import Host, clip_low, file, items, of_sequences, options
+from .columns import error
 from .torch import loss as _loss, metrics as _metrics
 
 TESTED = ("0.9.1",)
@@ -234,7 +235,7 @@ def policy_loss(
     )
     if name == "kl_cov":
         # For KL-Cov, verl logs only the mean of the magnitudes.
-        distance = (log_prob - old_log_prob).detach().abs() * mask
+        distance = torch.where(mask, (log_prob - old_log_prob).detach().abs(), 0.0)
         return out.loss * config.global_batch_info.get("dp_size", 1), {
             "actor/ppo_kl": (distance.sum() / (mask.sum() + 1e-8)).item()
         }
@@ -268,6 +269,10 @@ def estimate(
     if index is None:
         raise Error(f"lockstep:{name}: the batch has no uid, which says which prompt each response belongs to")
     rows = token_level_rewards.shape[0]
+    # The entries of a tensor are tensors, no two of which are the same key.
+    index = index.tolist() if isinstance(index, Tensor) else index
+    if len(index) != rows:
+        raise error("index", f" has {len(index)} entries: expected {rows}, the prompt of each response")
     # Responses to a prompt become adjacent; groups are in the order of their first response.
     number: dict[Any, int] = {}
     prompt = [number.setdefault(uid, len(number)) for uid in index]

@@ -93,19 +93,19 @@ pub(crate) fn read(
             setup.skips.extend(["metrics.pg_clipfrac", "metrics.pg_clipfrac_lower"].map(|name| (name, why)));
         }
         "policy_loss_sapo" => setup.exception = saturated(inputs)?,
-        "rollout_correction_is" if inputs.shape()?.spans.iter().any(|span| dead(inputs, span)) => {
-            let why = "verl counts a sequence without live tokens as one of weight 1; ours leaves it out";
-            let by_sequence = ["seq_", "_is_min", "ratio_fraction"];
-            let counted = WEIGHTS.iter().filter(|name| by_sequence.iter().any(|part| name.contains(part)));
-            setup.skips.extend(counted.map(|name| (*name, why)));
+        "rollout_correction_is" => {
+            let shape = inputs.shape()?;
+            let live = |span: &std::ops::Range<usize>| shape.live[span.clone()].contains(&true);
+            if !shape.spans.iter().all(live) {
+                let why = "verl counts a sequence without live tokens as one of weight 1; ours leaves it out";
+                let by_sequence = ["seq_", "_is_min", "ratio_fraction"];
+                let counted = WEIGHTS.iter().filter(|name| by_sequence.iter().any(|part| name.contains(part)));
+                setup.skips.extend(counted.map(|name| (*name, why)));
+            }
         }
         _ => {}
     }
     Ok(Plan::recipe(setup))
-}
-
-fn dead(inputs: &Inputs<'_>, span: &std::ops::Range<usize>) -> bool {
-    inputs.shape().is_ok_and(|shape| !shape.live[span.clone()].contains(&true))
 }
 
 /// The difference of a SAPO case that goes far above a ratio of 1, where p·(1 − p) of a sigmoid p is 0 in

@@ -5,7 +5,7 @@ use super::exec::{Array, Exec, mask, offsets};
 use super::{Bad, Calls, Capacity, CreditViews as Credit, Plan};
 use crate::columns::{Column, Columns};
 use crate::ops::correction::CorrectionParams;
-use crate::ops::whiten::{Weighting, WhitenParams};
+use crate::ops::whiten::WhitenParams;
 use crate::recipe::{
     AdvantageEstimator, Against, AggregationMode, CountedSequences, Denominator, EmptySequence, FilterChoice,
     GateChoice, KlPlace, NanReward, RatioAdvantage, RatioGradient, RatioLevel, Recipe, Reduction,
@@ -246,7 +246,10 @@ impl Plan {
                 };
                 kernel.check()?;
                 exec.run(&kernel)?;
-                let advantage = self.whitened(exec, rows, returns.view(), recipe.advantage.whitening())?;
+                let Some(params) = recipe.advantage.whitening() else {
+                    return Err(Error::Plan("returns without whitening have no launch".into()));
+                };
+                let advantage = self.whitened(exec, rows, returns.view(), params)?;
                 Own { advantage, per_token: true, returns: Some(returns.view()), keep: None }
             }
             _ => {
@@ -447,7 +450,7 @@ impl Plan {
         }
         let advantage = match whitening {
             None => raw.view(),
-            some => self.whitened(exec, (cu_seqlens, loss_mask), raw.view(), some)?,
+            Some(params) => self.whitened(exec, (cu_seqlens, loss_mask), raw.view(), params)?,
         };
         Ok(Own { advantage, per_token: true, returns: Some(returns.view()), keep: None })
     }
@@ -477,10 +480,9 @@ impl Plan {
         exec: &mut Exec<'_>,
         (cu_seqlens, loss_mask): (Offsets<'_>, Mask<'_>),
         values: In<'_, f32>,
-        params: Option<WhitenParams>,
+        params: WhitenParams,
     ) -> Result<In<'static, f32>, Error> {
         let whitened = exec.result::<f32>("advantage", values.len());
-        let params = params.unwrap_or(WhitenParams { weighting: Weighting::Tokens, ..WhitenParams::VERL });
         let moments = self.moments(exec, (cu_seqlens, loss_mask), values, (false, false))?;
         let kernel = Whiten {
             offsets: cu_seqlens,

@@ -267,9 +267,10 @@ impl Recipe {
             AdvantageEstimator::Gdpo => {
                 let components = needed(columns.reward_components, "reward_components")?;
                 let weights = needed(columns.reward_weights, "reward_weights")?;
-                let params = choice.whitening().unwrap_or(crate::ops::whiten::WhitenParams::VERL);
+                let whitening = choice.whitening();
+                let params = needed(whitening.as_ref(), "advantage.whiten")?;
                 let counted = without_invalid(components, input.valid);
-                out.advantage = gdpo(device, batch, &counted, weights, &choice.group_params(), &params)
+                out.advantage = gdpo(device, batch, &counted, weights, &choice.group_params(), params)
                     .naming(&[("rewards", "reward_components"), ("weights", "reward_weights")])?;
             }
             AdvantageEstimator::RoleBaseline => {

@@ -209,8 +209,8 @@ def _directly(own: Recipe, credit: Credit, group_size: int, metrics: bool, colum
             of_credit = (credit.advantage, credit.loss_mask, credit.weights, credit.returns)
             try:
                 value = prepared.run(columns, of_credit, coef.data_ptr())
-            except (AttributeError, LockstepError):
-                # A list in the place of a tensor, or a bad value: the usual way takes it, or says more of it.
+            except LockstepError:
+                # A bad value: the usual way says more of it.
                 value = None
             if value is not None:
                 return (_scalar(value),), (coef,)

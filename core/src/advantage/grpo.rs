@@ -9,8 +9,8 @@
 //! std = sqrt(Σ (R_i − mean)² / (n − ddof)),  eps outside the root
 //! ```
 //!
-//! **Shapes**: `rewards`, `advantage`, `weights`, `lengths` `[S]`; `cu_groups` `[G+1]`; `given`, `mean`,
-//! `std`, `counted`, `status`, `pivot` `[G]`; `moments` [`[6]`](crate::aggregate::moments).
+//! **Shapes**: `rewards`, `advantage`, `weights`, `lengths`, `residual` `[S]`; `cu_groups` `[G+1]`; `given`,
+//! `mean`, `std`, `counted`, `status`, `pivot` `[G]`; `moments` [`[6]`](crate::aggregate::moments).
 //!
 //! **Special cases**:
 //! * A member with a NaN reward, or with `valid` = 0, is *excluded*: it affects no statistic and its
@@ -20,7 +20,8 @@
 //! * With one counted member, [`Singleton`] decides for those baselines. With none, everything is 0.
 //! * Ties go to the lowest index.
 //!
-//! **Accuracy**: the mean and the two-pass variance are binary64; the advantage rounds to `f32` once. Medians
+//! **Accuracy**: the mean and the two-pass variance are binary64; the advantage rounds to `f32` once, and
+//! `residual` is the rest. Medians
 //! and leave-one-out deviations take n² steps, which suits groups of up to a few thousand.
 //!
 //! **Variants** (docs/maths/disagreements.md): ddof 1 (verl, TRL) or 0; eps 1e-6 (verl), 1e-4 (TRL), 1e-8,
@@ -121,6 +122,8 @@ crate::kernel! {
         /// Position of the pivot within its group, or [`NO_PIVOT`], `[G]`. MC-GRPO leaves the pivot out of
         /// the batch.
         pub pivot: Option<Out<'a, u32>> [groups],
+        /// What rounding took from each advantage, `[S]`: GDPO's sums of advantages may cancel.
+        pub residual: Option<Out<'a, f32>> [sequences],
     }
     unsafe "group_advantage", over cu_groups (sequences, groups), work |k, row| k.visits(row);
 }
@@ -314,6 +317,7 @@ impl Kernel for GroupAdvantage<'_> {
             });
         }
         let (scale, limit, out) = (self.scale, self.limit, *self.advantage);
+        let residual = self.residual.as_deref().copied();
         team.for_each(span, move |i| {
             let centred = gain * (reward(i) - baseline);
             let mut divisor = divisor;
@@ -341,8 +345,12 @@ impl Kernel for GroupAdvantage<'_> {
                 advantage
             };
             let other = second && (i - span.start) as u32 != pivot;
-            let advantage = if zero || other || !counted(i) { 0.0 } else { num::canonical(advantage as f32) };
-            out.put(i, advantage);
+            let advantage = if zero || other || !counted(i) { 0.0 } else { advantage };
+            let rounded = num::canonical(advantage as f32);
+            out.put(i, rounded);
+            if let Some(residual) = &residual {
+                residual.put(i, num::canonical((advantage - f64::from(rounded)) as f32));
+            }
         });
         if team.leads() {
             let infinite = !none && (high == f32::INFINITY || low == f32::NEG_INFINITY);

@@ -181,6 +181,7 @@ fn group_advantage_whatever_the_reciprocals_are() {
             counted: Out::new(&mut counted),
             status: Out::new(&mut status),
             pivot: None,
+            residual: None,
         };
         run(&module().clone().with_approximation(mode), "group_advantage", &kernel, 2).unwrap();
         assert_eq!((mean, std[0], counted), ([0.5, 4.0, 0.5], 0.5, [4, 4, 2]));

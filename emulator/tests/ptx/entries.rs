@@ -155,6 +155,7 @@ fn advantages_of_groups() {
         counted: Out::new(&mut counted),
         status: Out::new(&mut status),
         pivot: None,
+        residual: None,
     };
     run(&op, 1, 2).unwrap_or_else(|fault| panic!("{fault}"));
     assert_eq!(advantage, [0.5, -0.5, -0.5, 0.5, 0.0, 0.0, 0.0, 0.0]);

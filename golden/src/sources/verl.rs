@@ -99,7 +99,8 @@ pub(crate) fn read(
             if !shape.spans.iter().all(live) {
                 let why = "verl counts a sequence without live tokens as one of weight 1; ours leaves it out";
                 let by_sequence = ["seq_", "_is_min", "ratio_fraction"];
-                let counted = WEIGHTS.iter().filter(|name| by_sequence.iter().any(|part| name.contains(part)));
+                let counted =
+                    WEIGHTS.iter().filter(|name| by_sequence.iter().any(|part| name.contains(part)));
                 setup.skips.extend(counted.map(|name| (*name, why)));
             }
         }

@@ -356,6 +356,7 @@ impl Plan {
                 counted: exec.result::<u32>("counted", groups).out(),
                 status: exec.judged(["status", "advantage"], groups, Bad::Bits(bad)).out(),
                 pivot: has_pivot.then(|| exec.result::<u32>("pivot", groups).out()),
+                residual: None,
             };
             kernel.check()?;
             exec.run(&kernel)?;

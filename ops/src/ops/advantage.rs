@@ -131,6 +131,18 @@ pub fn group_advantage_into(
     params: &GroupParams<'_>,
     out: &mut Advantages,
 ) -> Result<(), Error> {
+    with_residual(device, batch, (rewards, valid), params, out, None)
+}
+
+/// Like [`group_advantage_into`]; also writes what rounding took from each advantage, `[S]`.
+pub(super) fn with_residual(
+    device: &Device,
+    batch: &Batch<'_>,
+    (rewards, valid): (&[f32], Option<&[u8]>),
+    params: &GroupParams<'_>,
+    out: &mut Advantages,
+    residual: Option<&mut [f32]>,
+) -> Result<(), Error> {
     batch.check_sequences("rewards", rewards.len())?;
     if let Some(valid) = valid {
         require::length("valid", batch.sequences(), "one per sequence", valid.len())?;
@@ -178,6 +190,7 @@ pub fn group_advantage_into(
         counted: Out::new(&mut out.counted),
         status: Out::new(&mut out.status),
         pivot: has_pivot.then(|| Out::new(&mut out.pivot)),
+        residual: residual.map(Out::new),
     };
     kernel.check()?;
     device.run(&kernel)?;

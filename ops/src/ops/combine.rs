@@ -1,6 +1,6 @@
 //! Combinations of several rewards per sequence.
 
-use super::advantage::{GroupParams, group_advantage};
+use super::advantage::{Advantages, GroupParams, with_residual};
 use super::locate;
 use super::reward::not_infinite;
 use super::whiten::{WhitenParams, whiten};
@@ -48,8 +48,8 @@ pub fn combine(
 /// `batch_step` ([`WhitenParams::VERL`] is token-weighted, [`WhitenParams::TRL`] is over sequences).
 ///
 /// A NaN reward is excluded from its group's statistics and adds nothing; a sequence without any score is
-/// excluded from the batch step too and has advantage 0. Errors: those of [`group_advantage`] (the index runs
-/// over all K arrays), [`combine`] and [`whiten`].
+/// excluded from the batch step too and has advantage 0. Errors: those of [`combine`], [`whiten`] and
+/// [`group_advantage`](super::group_advantage), whose index runs over all K arrays.
 ///
 /// ```
 /// use lockstep_ops::ops::{advantage::GroupParams, gdpo, whiten::WhitenParams};
@@ -84,13 +84,15 @@ pub fn gdpo(
         cu_groups.extend(ends);
     }
     let copies = Batch::with_empty_rows(&cu_seqlens, &cu_groups, None)?;
-    let own = group_advantage(device, &copies, rewards, None, group)?;
-    let mut components = own.advantage;
-    for (component, reward) in components.iter_mut().zip(rewards) {
+    let (mut own, mut residual) = (Advantages::default(), vec![0.0; rewards.len()]);
+    with_residual(device, &copies, (rewards, None), group, &mut own, Some(&mut residual))?;
+    // Rewards that oppose each other nearly cancel, so what rounding took from each is added too.
+    let mut components = [own.advantage, residual].concat();
+    for (component, reward) in components.iter_mut().zip(rewards.iter().chain(rewards)) {
         if reward.is_nan() {
             *component = f32::NAN;
         }
     }
-    let combined = combine(device, batch, &components, weights)?;
+    let combined = combine(device, batch, &components, &[weights, weights].concat())?;
     whiten(device, batch, Advantage::PerSequence(&combined), batch_step)
 }

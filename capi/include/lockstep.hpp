@@ -107,10 +107,12 @@ span<const T> array(Find find) {
 }
 } // namespace detail
 
-/// Makes a column of `rollouts` from a vector, an array or a span; not from a temporary, which would dangle.
+/// Makes a column of `rollouts` from a vector, an array or a span; not from a temporary, which would dangle. An
+/// empty one, which may have no address, is a column without entries, not an absent one.
 template <class C, class T = std::remove_const_t<std::remove_pointer_t<decltype(std::declval<const C &>().data())>>>
 typename detail::element<T>::view view(const C &of) noexcept {
-    return {of.data(), of.size()};
+    static const T none{};
+    return {of.data() ? of.data() : &none, of.size()};
 }
 template <class C> void view(const C &&) = delete;
 /// The same from an address, in any memory.
@@ -238,11 +240,34 @@ private:
     detail::owner<ls_recipe, ls_recipe_free> own_;
 };
 
-/// The names of all recipes.
-inline std::vector<std::string> names() {
+namespace detail {
+/// The strings that `at` returns, up to the first null.
+inline std::vector<std::string> strings(const char *(*at)(std::size_t)) {
     std::vector<std::string> all;
-    for (std::size_t i = 0; const char *name = ls_recipe_name_at(i); i++) all.emplace_back(name);
+    for (std::size_t i = 0; const char *one = at(i); i++) all.emplace_back(one);
     return all;
+}
+} // namespace detail
+
+/// The names of all recipes.
+inline std::vector<std::string> names() { return detail::strings(ls_recipe_name_at); }
+/// The names of the metrics, in the order of `output::metrics`.
+inline std::vector<std::string> metric_names() { return detail::strings(ls_metric_name_at); }
+/// All columns of a batch.
+inline std::vector<ls_column> columns() {
+    std::vector<ls_column> all;
+    for (ls_column one{}; ls_column_at(all.size(), &one) == LS_STATUS_OK;) all.push_back(one);
+    return all;
+}
+/// The version of Lockstep.
+inline std::string version() { return ls_version(); }
+/// Whether the library has the interface that this header was written for.
+inline bool same_abi() { return ls_abi_version() == LS_ABI_VERSION; }
+/// The metrics from a plan's results `sums` and `maxima`, copied to the host, and the first of `counts`.
+inline std::vector<double> metrics(std::uint64_t tokens, span<const double> sums, const std::array<float, 2> &maxima) {
+    std::vector<double> to(metric_names().size());
+    need(ls_metrics(tokens, sums.data(), sums.size(), maxima.data(), to.data(), to.size()));
+    return to;
 }
 
 /// The options of a plan, initially both calls with all results.
@@ -330,6 +355,12 @@ public:
     std::array<std::uint64_t, 3> counts() const {
         std::array<std::uint64_t, 3> to{};
         need(ls_totals_counts(get(), to.data()));
+        return to;
+    }
+    /// The metrics over all rows, in the order of `metric_names`.
+    std::vector<double> metrics() const {
+        std::vector<double> to(metric_names().size());
+        need(ls_totals_metrics(get(), to.data(), to.size()));
         return to;
     }
     const ls_totals *get() const noexcept { return own_.get(); }

@@ -52,7 +52,7 @@ unsafe impl Sized32 for ls_plan_options {}
 #[derive(Clone, Copy, Debug)]
 pub struct ls_slot {
     /// The result's name, as in `ls_credit_array` and `ls_output_array`; `sums` and `maxima` are for
-    /// `ls_metrics`.
+    /// `ls_metrics`. In a padded batch, the last of `counts` is the capacity in sequences.
     pub name: *const c_char,
     /// The number of elements.
     pub len: usize,

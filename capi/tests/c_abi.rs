@@ -47,7 +47,8 @@ fn built(source: &str) -> PathBuf {
     let program = prefix.join(source.file_name().unwrap()).with_extension("built");
     let lib = prefix.join("lib");
     let mut command = Command::new(env::var(compiler).unwrap_or_else(|_| or.into()));
-    command.current_dir(FOLDER).args([standard, "-Wall", "-Wextra", "-Werror", "-pedantic", "-O1", "-g"]);
+    let strict = ["-Wall", "-Wextra", "-Wredundant-decls", "-Werror", "-pedantic"];
+    command.current_dir(FOLDER).arg(standard).args(strict).args(["-O1", "-g"]);
     command
         .args(env::var("LOCKSTEP_CFLAGS").unwrap_or_default().split_whitespace())
         .arg("-I")

@@ -50,6 +50,8 @@ int main() {
     must(lockstep::recipe("remax").explain().find("asks of the training loop") != std::string::npos, "explain");
     must(lockstep::recipe(recipe.toml()).toml() == recipe.toml(), "toml");
     must(recipe.needs().size() >= 5 && lockstep::names().size() > 100, "lists");
+    must(lockstep::metric_names().at(0) == "tokens" && lockstep::columns().size() > 40, "names of metrics, columns");
+    must(lockstep::same_abi() && lockstep::version().find('.') != std::string::npos, "versions");
 
     const auto both = recipe.step(device, rollouts);
     const auto credit = recipe.advantages(device, rollouts);
@@ -61,6 +63,17 @@ int main() {
     must(same(once.coef(), both.second.coef()) && once.loss() == twice.loss() && same(once.metrics(), twice.metrics()), "loss");
     must(same(credit.advantage(), both.first.advantage()) && credit.arrays().size() >= 4 && once.arrays().size() == 6, "arrays");
     must(credit.array<float>("returns").empty(), "an array that is not there");
+
+    // Two empty responses: columns without entries are not absent.
+    const std::array<std::uint32_t, 3> nothing{0, 0, 0};
+    const std::array<std::uint32_t, 2> one_group{0, 2};
+    const std::vector<float> two{1, 0}, none;
+    lockstep::rollouts empty;
+    empty.cu_seqlens = lockstep::view(nothing);
+    empty.cu_groups = lockstep::view(one_group);
+    empty.rewards = lockstep::view(two);
+    empty.logp = empty.logp_old = lockstep::view(none);
+    must(recipe.step(device, empty).second.coef().empty(), "empty responses");
 
     // A credit built from the caller's arrays.
     lockstep::credit_views views;
@@ -80,6 +93,12 @@ int main() {
     plan.run(device, nullptr, rollouts, workspace.data(), bytes);
     const auto slot = plan.slot("coef");
     must(std::memcmp(reinterpret_cast<const char *>(workspace.data()) + slot.offset, once.coef().data(), 40) == 0, "plan");
+    const auto placed = [&](const char *name) { return reinterpret_cast<const char *>(workspace.data()) + plan.slot(name).offset; };
+    std::array<float, 2> maxima;
+    std::memcpy(maxima.data(), placed("maxima"), sizeof maxima);
+    const auto *sums = reinterpret_cast<const double *>(placed("sums"));
+    const auto of_plan = lockstep::metrics(10, {sums, plan.slot("sums").len}, maxima);
+    must(std::memcmp(of_plan.data(), once.metrics().data(), of_plan.size() * sizeof(double)) == 0, "metrics of a plan");
     must(plan.slots().size() > 5 && plan.launches().size() == 4 && plan.host_stages().empty(), "lists of a plan");
 
     // Exact totals, by bytes and by limbs.
@@ -88,6 +107,7 @@ int main() {
     lockstep::totals sum;
     sum += lockstep::totals(limbs.first, limbs.second);
     const auto crossed = of.bytes();
+    must(sum.metrics().size() == once.metrics().size() && sum.metrics()[0] == once.metrics()[0], "metrics of totals");
     must(sum.bytes() == crossed && lockstep::totals(crossed).loss() == sum.loss() && of.counts()[0] == 10, "totals");
 
     throws(LS_STATUS_RECIPE, "", -1, [] { lockstep::recipe("dapoo"); });

@@ -2,7 +2,7 @@
 
 use lockstep::columns::{Column, markdown};
 use lockstep::plan::{Calls, Capacity, CreditViews, DeviceRollouts, Plan};
-use lockstep::{Credit, Device, Error, Outputs, Recipe, Rollouts, RolloutsBuf, recipe, synthetic};
+use lockstep::{Credit, Device, Error, Outputs, Recipe, Rollouts, RolloutsBuf, Shape, recipe, synthetic};
 use lockstep_core::ragged::{In, Out};
 
 fn refused<T: std::fmt::Debug>(result: Result<T, Error>, says: &str) {
@@ -96,16 +96,31 @@ fn plans_of_sequence_rules_refuse_advantages_of_tokens_as_the_call_does() {
     }
 }
 
-/// The columns of a batch padded to `MORE`, with what is behind the batch unreadable as a value.
-fn padded(batch: &Rollouts<'_>) -> RolloutsBuf {
-    let mut padded = batch.padded(&MORE).unwrap();
-    for (values, own) in [(&mut padded.logp, batch.logp), (&mut padded.rewards, batch.rewards)] {
-        if let (Some(values), Some(own)) = (values, own) {
-            values[own.len()..].fill(f32::NAN);
-        }
-    }
-    padded
+/// What stands behind the batch in a column, where nothing may be read.
+trait Garbage: Copy {
+    const VALUE: Self;
 }
+
+macro_rules! garbage {
+    ($($own:ty: $value:expr),*) => { $(impl Garbage for $own { const VALUE: $own = $value; })* };
+}
+garbage!(f32: f32::NAN, f64: f64::NAN, u8: u8::MAX, u32: u32::MAX, u64: u64::MAX);
+
+macro_rules! padding {
+    ($($name:ident: $own:ty, $shape:ident, $meaning:literal, $from:literal;)*) => {
+        /// A batch in columns of a larger plan, with garbage behind it in all but the offsets.
+        fn padded(batch: &Rollouts<'_>) -> RolloutsBuf {
+            let mut padded = batch.padded(&MORE).unwrap();
+            $(if let (Shape::Tokens | Shape::Sequences | Shape::Groups, Some(own), Some(to)) =
+                (Shape::$shape, batch.$name, &mut padded.$name)
+            {
+                to[own.len()..].fill(Garbage::VALUE);
+            })*
+            padded
+        }
+    };
+}
+lockstep::for_each_column!(padding);
 
 const MORE: Capacity = Capacity { tokens: 1000, sequences: 20, groups: 6 };
 
@@ -181,17 +196,32 @@ fn plans_take_smaller_batches() {
     }
 }
 
-/// The bad value is found in the batch, not behind it.
+/// Every recipe, with its calls on the host: the bad value is found in the batch, not behind it, and has the name
+/// that the two calls give it.
 #[test]
 fn a_smaller_batch_with_a_bad_value_names_it() {
-    for name in ["dapo", "vespo", "gspo", "gmpo"] {
+    let spoil: [fn(&mut RolloutsBuf) -> Option<&mut f32>; 4] = [
+        |batch| batch.logp.as_mut().map(|logp| &mut logp[41]),
+        |batch| batch.rewards.as_mut().map(|rewards| &mut rewards[4]),
+        |batch| batch.logp_old.as_mut().map(|logp| &mut logp[333]),
+        |batch| batch.logp_rollout.as_mut().map(|logp| &mut logp[2]),
+    ];
+    let mut named = [0; 4];
+    for name in recipe::names() {
         let recipe = Recipe::named(name).unwrap();
-        let mut batch = synthetic::rollouts(&recipe, 12, 700, 5).unwrap();
-        batch.counts = Some(vec![700, 12, 12]);
-        batch.logp.as_mut().unwrap()[41] = f32::NAN;
-        let plan = recipe.plan(MORE, Calls::Both, Outputs::ALL).unwrap();
-        refused(checked(&plan, &padded(&batch.view()).view(), None), "`logp`[41]");
+        for (spoil, named) in spoil.iter().zip(&mut named) {
+            let mut batch = synthetic::rollouts(&recipe, 12, 700, 5).unwrap();
+            batch.counts = Some(vec![700, 12, 12]);
+            let Some(value) = spoil(&mut batch) else { continue };
+            *value = f32::INFINITY;
+            let error = recipe.step(&Device::cpu(), &batch.view()).expect_err(name);
+            let plan = recipe.plan(MORE, Calls::Both, Outputs::ALL).unwrap();
+            let of_plan = checked(&plan, &padded(&batch.view()).view(), None).expect_err(name);
+            assert_eq!(of_plan.to_string(), error.to_string(), "{name}");
+            *named += 1;
+        }
     }
+    assert!(named.iter().all(|recipes| *recipes > 20), "{named:?}");
 }
 
 #[test]

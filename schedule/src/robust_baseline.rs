@@ -6,7 +6,7 @@
 //!
 //! ```text
 //! weighted median      b = Q(1/2)
-//! winsorised mean      b = Σ W clip(R, Q(0.05), Q(0.95)) / Σ W
+//! winsorised mean      b = Σ W clip(R, Q(0.05), Q(0.95)) / (Σ W + 1e-8)
 //! ```
 //!
 //! That the winsorised mean takes its quantiles by the rule of the median is our reading.
@@ -16,6 +16,9 @@
 
 use lockstep_core::require;
 use lockstep_core::{Error, num};
+
+/// VCPO adds this to the sum of the weights in a weighted mean.
+pub const VCPO_EPS: f64 = 1e-8;
 
 /// A robust baseline.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -85,7 +88,7 @@ pub fn baseline(rule: Robust, rewards: &[f32], weights: &[f32], order: &mut [u32
         Robust::Median => quantile(0.5),
         Robust::Winsorised(share) => {
             let (low, high) = (quantile(share), quantile(1.0 - share));
-            order.iter().map(|i| weight(*i) * reward(*i).clamp(low, high)).sum::<f64>() / sum
+            order.iter().map(|i| weight(*i) * reward(*i).clamp(low, high)).sum::<f64>() / (sum + VCPO_EPS)
         }
     })
 }
@@ -112,8 +115,8 @@ mod tests {
         // Twenty equal weights: Q(0.05) is the first, Q(0.95) the nineteenth. Here with weights: Q(0.2) = 0,
         // Q(0.8) = 1.
         let (rewards, weights) = ([100.0, 0.0, 1.0, 0.5], [1.0, 2.0, 6.0, 1.0]);
-        assert_eq!(of(Robust::Winsorised(0.2), &rewards, &weights), Ok((1.0 + 0.0 + 6.0 + 0.5) / 10.0));
-        assert_eq!(of(Robust::Winsorised(0.0), &rewards, &weights), Ok(106.5 / 10.0), "nothing is clipped");
+        assert_eq!(of(Robust::Winsorised(0.2), &rewards, &weights), Ok((1.0 + 0.0 + 6.0 + 0.5) / (10.0 + 1e-8)));
+        assert_eq!(of(Robust::Winsorised(0.0), &rewards, &weights), Ok(106.5 / (10.0 + 1e-8)), "nothing is clipped");
     }
 
     #[test]

@@ -65,7 +65,14 @@ pub(crate) fn file(device: &Device, recipe: &Recipe, bytes: &[u8]) -> Result<Sco
         unused: view.columns().without(recipe.reads()).iter().map(|column| column.name()).collect(),
         loss: loss.loss,
         metrics: loss.metrics.iter().flat_map(|metrics| metrics.named()).collect(),
-        advantage: histogram(credit.advantage.iter().map(|x| f64::from(*x))),
+        advantage: histogram(
+            credit
+                .advantage
+                .iter()
+                .enumerate()
+                .filter(|(at, _)| !credit.per_token || live(*at))
+                .map(|(_, x)| f64::from(*x)),
+        ),
         coef: histogram(loss.coef.iter().enumerate().filter(|(at, _)| live(*at)).map(|(_, x)| f64::from(*x))),
         ratio,
     })

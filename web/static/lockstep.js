@@ -71,8 +71,8 @@ async function guarded(place, work) {
   }
 }
 
-// Numbers as people read them.
-const short = (x) => (x === null || Number.isNaN(x) ? "–" : String(Number(x.toPrecision(4))));
+// Numbers as people read them: counts in full.
+const short = (x) => (x === null || Number.isNaN(x) ? "–" : String(Number.isInteger(x) ? x : Number(x.toPrecision(4))));
 
 document.addEventListener("click", async ({ target }) => {
   const id = target.dataset?.copies;

@@ -64,8 +64,12 @@ if (find("#chosen")) {
     const change = () => {
       location.hash = [...document.querySelectorAll("#chosen select")].map((select) => select.value).filter(Boolean).join(",");
     };
+    const focused = [...find("#chosen").children].indexOf(document.activeElement);
     find("#chosen").replaceChildren(...Array.from({ length: MOST }, (_, i) => (
       make("select", { "aria-label": `Recipe ${i + 1}`, onchange: change }, ...options(names[i] ?? "")))));
+    find("#chosen").children[focused]?.focus();
+    find("#table").replaceChildren();
+    find("#curves").replaceChildren();
     const recipes = names.map((name) => {
       const found = LOCKSTEP.recipes.find((recipe) => recipe.name === name);
       if (!found) throw new Error(`no recipe is called ${name}`);
@@ -102,10 +106,11 @@ if (find("#tree")) {
     const cut = [];
     for (const [i, line] of find("#responses").value.split("\n").entries()) {
       if (line.trim() === "") continue;
-      const found = line.match(/^\s*(\S+)\s(.*)$/);
-      if (!found || Number.isNaN(Number(found[1]))) throw new Error(`line ${i + 1}: expected a reward, a space and the response`);
+      const found = line.match(/^\s*(\S+)\s(.+)$/);
+      if (!found || !Number.isFinite(Number(found[1]))) throw new Error(`line ${i + 1}: expected a reward, a space and the response`);
       cut.push(found);
     }
+    if (cut.length === 0) throw new Error("no responses: expected lines of a reward, a space and the response");
     const tree = await ask({ ask: "tree", responses: cut.map((found) => found[2]), rewards: cut.map((found) => Number(found[1])) });
     if (stale()) return;
     const figure = find("#tree");
@@ -185,12 +190,14 @@ if (find("#drop")) {
     const clips = ["clip_fraction_high", "clip_fraction_low", "clip_fraction_dual"].map((key) => Math.round(of[key] * of.tokens));
     return { range: [0, 3], counts: [of.tokens - clips.reduce((a, b) => a + b), ...clips] };
   };
-  const read = async (file) => {
-    if (!file) return;
-    name = file.name;
-    bytes = new Uint8Array(await file.arrayBuffer());
+  const read = (file) => file && guarded(find("#error"), async (stale) => {
+    find("#scored").replaceChildren();
+    bytes = undefined;
+    const own = new Uint8Array(await file.arrayBuffer());
+    if (stale()) return;
+    [bytes, name] = [own, file.name];
     score();
-  };
+  });
   const over = (on) => (event) => { event.preventDefault(); find(".file").classList.toggle("over", on); };
   addEventListener("dragover", over(true));
   addEventListener("dragleave", over(false));

@@ -28,7 +28,8 @@ if (find("[data-recipe]")) {
       const said = group.per_token ? `${short(Math.min(...own))} to ${short(Math.max(...own))}` : short(own[0]);
       const next = () => { rewards[i] = { 0: 0.5, 0.5: 1 }[rewards[i]] ?? 0; guarded(find("#group-error"), drawGroup); };
       const button = make("button", { type: "button", onclick: next, "aria-label": `R ${rewards[i]}, reward of response ${i + 1}` }, `R ${rewards[i]}`);
-      return make("div", { class: group.keep[i] === 0 ? "out" : "" }, button, bars(own, most, `advantage ${said}`), `A ${said}`);
+      const out = group.keep[i] === 0;
+      return make("div", { class: out ? "out" : "" }, button, bars(own, most, `advantage ${said}`), out ? "left out" : `A ${said}`);
     };
     figure.shown = group;
     const sets = [];
@@ -38,13 +39,13 @@ if (find("[data-recipe]")) {
       sets.push(make("div", { class: "members", role: "group", "aria-label": `Prompt ${g + 1}` }, ...members));
     }
     const note = group.per_token ? "A bar is a token." : "A bar is a response.";
-    figure.replaceChildren(make("figcaption", {}, "Advantages of two prompts: click a reward"), ...sets, make("p", {}, `${note} Pale: the filter leaves it out.`));
+    figure.replaceChildren(make("figcaption", {}, "Advantages of two prompts: click a reward"), ...sets, make("p", {}, `${note} Left out: by the filter.`));
     if (focused >= 0) figure.querySelectorAll("button")[focused].focus();
   };
 
   const drawDrift = (drift) => {
     const over = (figure, title, all) => lines(figure, {
-      title, across: "standard deviation of the log-ratio, nats", x: drift.distance, lines: all,
+      title, across: "scale of the noise in log-probabilities, nats", x: drift.distance, lines: all,
       along: drift.refused === null ? "" : `Beyond, the recipe refuses: ${drift.refused}` });
     over(find("#drift"), "As the policy moves away", [
       { name: "effective sample size", y: drift.ess }, { name: "clipped", y: drift.clip_fraction }, { name: "mean gate", y: drift.gate_mean }]);
@@ -61,6 +62,8 @@ if (find("[data-recipe]")) {
     find("#toml code").textContent = settings.toml;
     curves(find("#loss"), find("#coef"), [{ name: recipe, curve }]);
     await drawGroup(stale);
+    if (stale()) return;
+    find("#group-error").textContent = "";
     const drift = await ask({ ask: "drift", recipe, set });
     if (!stale()) drawDrift(drift);
   });

@@ -29,11 +29,13 @@ impl OpTest for PassAtK {
             advantage: out.element("advantage"),
             pass_at_k: out.array(data.rows(), |values| vec![row("pass_at_k", estimates(values))]),
             counted: out.row("counted"),
+            too_few: out.row("too_few"),
         }))
     }
 
     fn expect(&self, data: &Data) -> Vec<Want> {
-        let [mut advantage, mut rate, mut counted] = ["advantage", "pass_at_k", "counted"].map(Want::new);
+        let names = ["advantage", "pass_at_k", "counted", "too_few"];
+        let [mut advantage, mut rate, mut counted, mut too_few] = names.map(Want::new);
         for r in 0..data.rows() {
             let reward = |i: usize| data.element[0][i];
             let member = |i: usize| data.live(i) && !reward(i).is_nan();
@@ -49,8 +51,9 @@ impl OpTest for PassAtK {
             }
             rate.push(estimate, estimate);
             counted.push(n as f64, 0.0);
+            too_few.exact(u32::from((n as u32) < self.k && data.span(r).len() > 0));
         }
-        vec![advantage, rate, counted]
+        vec![advantage, rate, counted, too_few]
     }
 
     fn corpus(source: Source) -> Vec<Case> {

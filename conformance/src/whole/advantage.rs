@@ -259,7 +259,7 @@ fn robust(
         RobustChoice::Median => quantile(0.5),
         RobustChoice::Winsorised => {
             let (low, high) = (quantile(share), quantile(1.0 - share));
-            exact_sum(pairs.iter().map(|(r, w)| w * r.clamp(low, high))) / whole
+            exact_sum(pairs.iter().map(|(r, w)| w * r.clamp(low, high))) / (whole + 1e-8)
         }
     }
 }

@@ -341,15 +341,20 @@ fn advantages() {
     // A plan refuses what the call refuses; the unused groups of a smaller batch do not matter.
     let bare = Rollouts::new(&seqlens, &groups);
     let few = Rollouts { rewards: Some(&rewards), ..bare };
-    let plan = |k: u32, groups: usize| {
+    let plan_of = |few: &Rollouts<'_>, k: u32, groups: usize| {
         let recipe = Recipe::from_toml(&format!("extends = \"pass_at_k\"\n[advantage]\nk = {k}\n")).unwrap();
         let capacity = Capacity { tokens: 4, sequences: 4, groups };
         let padded = few.padded(&capacity).unwrap();
         let plan = recipe.plan(capacity, Calls::Advantages, Outputs::COEF).unwrap();
         plan.run(&device, &padded.view(), None).unwrap().map(|(credit, _)| credit.groups.counted)
     };
+    let plan = |k, groups| plan_of(&few, k, groups);
     assert_eq!((plan(3, 2), plan(2, 2)), (None, Some(vec![2, 2])));
     assert_eq!(plan(2, 3), Some(vec![2, 2, 0]));
+    // But a group of the batch without a counted sequence does.
+    let valid = Some(&[1, 1, 0, 0][..]);
+    refused(ops::pass_at_k(&device, &batch, &rewards, valid, 2, 0.5), "`cu_groups`[1] is 0: …");
+    assert_eq!(plan_of(&Rollouts { valid, ..few }, 2, 3), None);
 
     // Rewards of sequences cannot serve as token rewards, or vice versa.
     for (recipe, rollouts, missing) in [

@@ -71,7 +71,8 @@ pub mod status {
     pub const NAN_EXCLUDED: u32 = 8;
     /// A counted reward is infinite, so the results of this group are meaningless.
     pub const INFINITE: u32 = 16;
-    /// The weight of a counted member is negative or not finite, or the group's given baseline is not finite.
+    /// The weight of a counted member is negative or not finite, or the given baseline of a group with members
+    /// is not finite.
     pub const BAD_BASELINE: u32 = 32;
 }
 
@@ -360,7 +361,7 @@ impl Kernel for GroupAdvantage<'_> {
                 | bit(none, status::NONE_COUNTED)
                 | bit(nan > 0.0, status::NAN_EXCLUDED)
                 | bit(infinite, status::INFINITE)
-                | bit(bad_weights > 0.0 || !given.is_finite(), status::BAD_BASELINE);
+                | bit(bad_weights > 0.0 || (!given.is_finite() && !span.is_empty()), status::BAD_BASELINE);
             self.mean.put(row, num::canonical(baseline as f32));
             self.std.put(row, num::canonical(spread as f32));
             self.counted.put(row, n as u32);

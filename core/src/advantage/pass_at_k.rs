@@ -11,8 +11,8 @@
 //! Computed as products, without log-gamma: exact to a few units of binary64 for every group size. The
 //! advantages of a group sum to 0.
 //!
-//! **Shapes**: `rewards`, `advantage` `[S]`; `cu_groups` `[G+1]`; `pass_at_k`, `counted` `[G]`. A response is
-//! correct if its reward is above `threshold`.
+//! **Shapes**: `rewards`, `advantage` `[S]`; `cu_groups` `[G+1]`; `pass_at_k`, `counted`, `too_few` `[G]`. A
+//! response is correct if its reward is above `threshold`.
 //!
 //! **Special cases**: a member with a NaN reward or `valid` = 0 is excluded. If all are wrong, or fewer than
 //! k are, then σ = 0 and every advantage is 0 (decided on the counts). With fewer than k members there is no
@@ -45,6 +45,8 @@ crate::kernel! {
         pub pass_at_k: Out<'a, f32> [groups],
         /// Number of counted members, `[G]`.
         pub counted: Out<'a, u32> [groups],
+        /// 1 = the group has members, but fewer than k are counted, `[G]`.
+        pub too_few: Out<'a, u32> [groups],
     }
     unsafe "pass_at_k", over cu_groups (sequences, groups);
 }
@@ -95,6 +97,7 @@ impl Kernel for PassAtK<'_> {
             let estimate = if n < k { num::canonical_nan() } else { (1.0 - q) as f32 };
             self.pass_at_k.put(row, estimate);
             self.counted.put(row, n as u32);
+            self.too_few.put(row, u32::from(n < k && !span.is_empty()));
         }
     }
 }

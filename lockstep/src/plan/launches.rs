@@ -324,7 +324,8 @@ impl Plan {
                 threshold: recipe.reward.threshold,
                 advantage: advantage.out(),
                 pass_at_k: exec.result::<f32>("mean", groups).out(),
-                counted: exec.judged(["counted", "advantage"], groups, Bad::Below(k)).out(),
+                counted: exec.result::<u32>("counted", groups).out(),
+                too_few: exec.judged(["too_few", "advantage"], groups, Bad::Bits(1)).out(),
             };
             kernel.check()?;
             exec.run(&kernel)?;
@@ -777,9 +778,10 @@ impl Plan {
                 // Every batch of an exact plan has as many sequences as the capacity.
                 None if self.exact || exec.queue().is_none() => None,
                 None => {
-                    let said = "missing columns: counts (for aggregation: all sequences count, and a plan \
-                                cannot tell how many of its capacity are present)";
-                    return Err(Error::Plan(said.into()));
+                    let missing = "counts (for aggregation: all sequences count, and a plan cannot tell how \
+                                   many of its capacity are present)";
+                    let recipe = self.recipe.name.clone();
+                    return Err(Error::Columns { recipe, missing: missing.into() });
                 }
             },
             _ => Some(match one(1) {

@@ -101,8 +101,6 @@ enum Bad {
     Alarm,
     /// Numbers with any of these status bits.
     Bits(u32),
-    /// Numbers below this, except for the 0 of rows after the batch.
-    Below(u32),
 }
 
 /// The launches, workspace and results of a recipe's calls.
@@ -439,7 +437,13 @@ impl Plan {
         // SAFETY: upheld by the caller; the offsets have been checked.
         unsafe {
             let (written, of_coef) = (*workspace, coef.as_deref().copied());
-            self.enqueue_with(queue, columns, credit, (workspace, coef))?;
+            if let Err(error) = self.enqueue_with(queue, columns, credit, (workspace, coef)) {
+                // A stage on the host names what a launch made of a bad value; the recipe names its column.
+                if !self.host.is_empty() && self.check(columns, credit).is_ok() {
+                    self.diagnose(queue, columns, credit)?;
+                }
+                return Err(error);
+            }
             let Err(error) = self.alarms(queue, written) else { return Ok(()) };
             self.diagnose(queue, columns, credit)?;
             // The recipe itself takes the batch: once more, without the NaN that it replaces.
@@ -459,7 +463,6 @@ impl Plan {
         let bad = |row: &u32| match alarm.bad {
             Bad::Alarm => *row > flag::LIMIT,
             Bad::Bits(bits) => row & bits != 0,
-            Bad::Below(least) => (1..least).contains(row),
         };
         match rows.iter().position(bad) {
             None => Ok(()),

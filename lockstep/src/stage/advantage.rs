@@ -11,6 +11,7 @@ use crate::recipe::{AdvantageChoice, AdvantageEstimator, NanReward, Recipe, Sing
 use crate::{Advantage, Batch, Credit, Device, Error};
 use lockstep_core::Error as Argument;
 use lockstep_core::advantage::{Baseline, Divisor, Scale, Singleton};
+use lockstep_schedule::robust_baseline::VCPO_EPS;
 use std::borrow::Cow;
 
 /// MAD floor of MC-GRPO's released code.
@@ -19,8 +20,6 @@ const MAD_FLOOR: f64 = 1e-3;
 pub(crate) const PASS_AT_K: u32 = 4;
 /// Decay of SPIRAL's moving average.
 pub(super) const ROLE_DECAY: f64 = 0.95;
-/// VCPO adds this to the sum of the weights.
-const VCPO_EPS: f64 = 1e-8;
 
 /// Outcome rewards, and the other inputs of some estimators: the columns, after the correction and the KL
 /// penalty.

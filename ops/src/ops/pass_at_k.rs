@@ -22,7 +22,8 @@ pub struct PassAtKOutput {
 /// in `rewards` `[S]` is correct if it is above `threshold`; formula:
 /// [`lockstep_core::advantage::pass_at_k`]. Sequences with a NaN reward or a 0 in `valid` `[S]` are excluded.
 ///
-/// Errors: lengths that disagree; a `k` of 0; a group with fewer than `k` counted sequences (group).
+/// Errors: lengths that disagree; a `k` of 0; a group with sequences, of which fewer than `k` are counted
+/// (group).
 ///
 /// ```
 /// use lockstep_ops::{Batch, Device, ops::pass_at_k};
@@ -47,6 +48,7 @@ pub fn pass_at_k(
         pass_at_k: vec![0.0; batch.groups()],
         counted: vec![0; batch.groups()],
     };
+    let mut too_few = vec![0; batch.groups()];
     let kernel = PassAtK {
         cu_groups: batch.cu_groups(),
         rewards: In::new(rewards),
@@ -56,10 +58,11 @@ pub fn pass_at_k(
         advantage: Out::new(&mut out.advantage),
         pass_at_k: Out::new(&mut out.pass_at_k),
         counted: Out::new(&mut out.counted),
+        too_few: Out::new(&mut too_few),
     };
     kernel.check()?;
     device.run(&kernel)?;
-    if let Some(group) = out.counted.iter().position(|n| *n < k) {
+    if let Some(group) = too_few.iter().position(|few| *few != 0) {
         let (argument, expected) = ("cu_groups", "a group with at least k counted sequences");
         return Err(require::value(argument, Some(group), expected, out.counted[group]).into());
     }

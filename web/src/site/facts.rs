@@ -62,7 +62,7 @@ const FRAMEWORKS: [(&str, &str); 8] = [
     ("mlperf", "MLPerf"),
 ];
 
-/// Papers about mixtures of experts whose ratio is that of a token.
+/// Papers about mixtures of experts, besides GSPO and IcePop.
 const MOE_PAPERS: [&str; 1] = ["2512.01374"];
 
 /// The facts of every named recipe, in the order of the list.
@@ -102,7 +102,8 @@ fn of(entry: &NamedRecipe) -> Result<Facts, Error> {
                 || [Column::logp_rollout, Column::logp_latest]
                     .into_iter()
                     .any(|column| reads.contains(column)),
-            moe: !matches!(recipe.ratio.level, RatioLevel::Token | RatioLevel::Given | RatioLevel::MinPrefix)
+            moe: recipe.ratio.level == RatioLevel::Sequence
+                || entry.name.contains("icepop")
                 || MOE_PAPERS.iter().any(|paper| entry.source.contains(paper)),
             critic: recipe.value.is_some() || duties.contains(&Duty::TrainCritic),
             gate,

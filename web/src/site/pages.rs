@@ -95,7 +95,7 @@ fn index(facts: &[Facts]) -> Markup {
             (choice("framework", "Preset of", tags().filter_map(|tags| tags.framework)))
             @for (id, label) in [
                 ("off_policy", "off-policy"),
-                ("moe", "made for mixtures of experts"),
+                ("moe", "for mixtures of experts"),
                 ("critic", "critic"),
             ] {
                 label { input id=(id) type="checkbox"; " " (label) }

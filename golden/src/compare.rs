@@ -30,6 +30,8 @@ pub(crate) struct Compared {
     pub(crate) want: Vec<f64>,
     /// For a number that is a sum, the sum of the magnitudes of its terms.
     pub(crate) terms: f64,
+    /// The same for each element, if they differ.
+    pub(crate) each: Vec<f64>,
     /// Ranges of elements that share a floor; if empty, all of them do.
     pub(crate) rows: Vec<Range<usize>>,
     /// Whether the framework computed in binary32.
@@ -55,23 +57,24 @@ pub(crate) struct Measured {
 
 impl Compared {
     pub(crate) fn measure(&self) -> Measured {
-        let alone = self.against(0.0);
-        if alone.passes || self.terms == 0.0 {
+        let alone = self.against(0.0, &[]);
+        if alone.passes || self.terms == 0.0 && self.each.iter().all(|terms| *terms == 0.0) {
             return alone;
         }
-        Measured { cancelled: true, ..self.against(self.terms) }
+        Measured { cancelled: true, ..self.against(self.terms, &self.each) }
     }
 
-    fn against(&self, terms: f64) -> Measured {
+    fn against(&self, terms: f64, each: &[f64]) -> Measured {
         let tolerance = if self.float32 { GOLDEN_FLOAT32 } else { GOLDEN };
         let element = if self.steep { tolerance.max(GOLDEN_STEEP) } else { tolerance };
         let size = |row: &[f64]| row.iter().fold(terms, |m: f64, x| m.max(x.abs()));
         let (all, largest) = (0..self.want.len(), size(&self.want));
         let mut out = Measured::default();
         for row in if self.rows.is_empty() { std::slice::from_ref(&all) } else { &self.rows } {
-            let floor = GOLDEN_FLOOR * size(&self.want[row.clone()]);
+            let of_row = size(&self.want[row.clone()]);
             for i in row.clone() {
                 let (got, want) = (self.got[i], self.want[i]);
+                let own = each.get(i).copied().unwrap_or(0.0);
                 // Below its smallest normal number, binary32 has no digits to compare.
                 let alike = got == want || (got - want).abs() < f64::from(f32::MIN_POSITIVE);
                 if alike || (got.is_nan() && want.is_nan()) {
@@ -79,8 +82,8 @@ impl Compared {
                 }
                 // A NaN on one side only is an infinite error, and so is any difference if every value is 0.
                 let of = |x: f64| if (got - want).is_nan() { f64::INFINITY } else { (got - want).abs() / x };
-                out.of_largest = out.of_largest.max(of(largest));
-                let share = of(element * want.abs() + floor);
+                out.of_largest = out.of_largest.max(of(largest.max(own)));
+                let share = of(element * want.abs() + GOLDEN_FLOOR * of_row.max(own));
                 if share > out.of_allowed {
                     (out.of_allowed, out.worst) = (share, i);
                 }
@@ -126,5 +129,8 @@ mod tests {
         let m = measure(&[1.5e-8], &[1e-8], 2.0, &[]);
         assert!(m.cancelled && m.passes, "{m:?}");
         assert!(!measure(&[1.5], &[1.0], 1.0, &[]).passes);
+        let got = vec![1.5e-8; 2];
+        let of_each = Compared { want: vec![1e-8; 2], got, each: vec![2.0, 0.0], ..Compared::default() };
+        assert_eq!(of_each.measure().worst, 1);
     }
 }

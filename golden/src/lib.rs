@@ -28,6 +28,7 @@ mod outcome;
 mod report;
 mod settings;
 mod sources;
+mod terms;
 
 pub use compare::{GOLDEN, GOLDEN_FLOAT32, GOLDEN_FLOOR, GOLDEN_STEEP};
 pub use format::GoldenError;

@@ -8,11 +8,13 @@ use crate::format;
 use crate::inputs::Shape;
 use crate::outcome::{Outcome, text};
 use crate::settings::Overlay;
+use crate::terms;
 use lockstep::ops::correction::{WeightStats, mean_abs_log_ratio, mismatch_stats};
 use lockstep::ops::value_loss::ValueOutput;
 use lockstep::recipe::{GateChoice, RatioLevel, WeightLevel};
 use lockstep::{EntropyTerm, Loss, Metrics, Recipe, Rollouts};
 use serde_json::Value;
+use std::collections::BTreeMap;
 
 /// A result of ours.
 #[derive(Clone, Debug)]
@@ -32,6 +34,8 @@ pub(crate) enum Got {
     Cancelling(Box<Got>, f64),
     /// Nested lists and objects of numbers, compared place by place; the numbers under one key share a floor.
     Nested(Value),
+    /// The same, with the magnitudes of terms that may cancel in the places of their sums.
+    NestedTerms(Value, Value),
 }
 use Got::{All, Live, Nested, Number, OfSequence};
 
@@ -51,6 +55,13 @@ impl Got {
         }
         if let Got::Cancelling(own, terms) = self {
             return Ok(Compared { terms, ..own.beside(shape, name, want)? });
+        }
+        if let Got::NestedTerms(own, terms) = self {
+            let terms = leaves(&terms, name)?.into_iter().map(|(_, place, terms)| (place, terms));
+            let terms: BTreeMap<String, f64> = terms.collect();
+            let at = |(_, place, _): &Leaf| terms.get(place).copied().unwrap_or(0.0);
+            let each = leaves(&own, name)?.iter().map(at).collect();
+            return Ok(Compared { each, ..Nested(own).beside(shape, name, want)? });
         }
         let Shape { live, spans } = shape;
         let mut out = Compared { name: name.into(), ..Compared::default() };
@@ -134,11 +145,16 @@ pub(crate) fn get(o: &Outcome<'_>, name: &str) -> Result<Got, String> {
     let weights = || o.credit.weights.as_deref().map(widen).ok_or("no weights came back");
     if let Some(name) = name.strip_prefix("metrics.rollout_is_") {
         let stats = o.credit.correction.ok_or("the recipe corrected nothing")?.stats;
-        return Ok(Number(statistic(&stats, name)?, 0.0));
+        // A deviation is no more exact than the weights, which are binary32.
+        return Ok(Number(statistic(&stats, name)?, if name.ends_with("std") { stats.max } else { 0.0 }));
     }
     Ok(match name {
         "advantages" => Live(advantages(o)),
-        "returns" => Live(widen(&o.credit.returns)),
+        // A sum of an advantage and a value, which may be opposite.
+        "returns" => {
+            let terms = terms::largest(o.columns.values_old.as_deref().unwrap_or_default());
+            Got::Cancelling(Box::new(Live(widen(&o.credit.returns))), terms)
+        }
         "weights" => All(weights()?),
         "is_weights" => Live(weights()?),
         "seq_is_weights" => OfSequence(weights()?),
@@ -148,8 +164,8 @@ pub(crate) fn get(o: &Outcome<'_>, name: &str) -> Result<Got, String> {
         }
         "kl" => Live(widen(&loss(o)?.token_loss)),
         "dkl_dlogp" => Live(widen(&loss(o)?.coef)),
-        "loss" if o.recipe.value.is_some() => Number(critic(o)?.loss, 0.0),
-        "loss" => Number(total(o)? * o.setup.scale, terms(o)? * o.setup.scale),
+        "loss" if o.recipe.value.is_some() => Number(critic(o)?.loss, terms::of_value(o)?),
+        "loss" => Number(total(o)? * o.setup.scale, terms::of_loss(o)? * o.setup.scale),
         "dloss_dlogp" => scaled(&loss(o)?.coef),
         "dloss_dentropy" => scaled(&entropy(o)?.coef),
         "dloss_dvalue" => All(widen(&critic(o)?.gradient)),
@@ -158,7 +174,7 @@ pub(crate) fn get(o: &Outcome<'_>, name: &str) -> Result<Got, String> {
         // verl's KL-Cov reports the mean of |logp − logp_old|.
         "metrics.ppo_kl" => match o.recipe.gate {
             GateChoice::KlCov { .. } => Number(mean_distance(o)?, 0.0),
-            _ => Number(metrics(o)?.approx_kl, kl_terms(o)),
+            _ => Number(metrics(o)?.approx_kl, terms::of_kl(o)),
         },
         // verl's GMPO reports its upper and its lower clip in these metrics, because it has no dual clip.
         "metrics.pg_clipfrac" => Number(by_gate(o, |m| m.clip_fraction, |m| m.clip_fraction_high)?, 0.0),
@@ -169,7 +185,7 @@ pub(crate) fn get(o: &Outcome<'_>, name: &str) -> Result<Got, String> {
         "metrics.entropy" => Number(mean_entropy(o)?, 0.0),
         "metrics.policy_loss" => {
             let scale = if o.setup.logged_unscaled { 1.0 } else { o.setup.scale };
-            Number((total(o)? - entropy(o)?.loss) * scale, terms(o)? * scale)
+            Number((total(o)? - entropy(o)?.loss) * scale, terms::of_loss(o)? * scale)
         }
         "metrics.clip_ratio/low_mean" => Number(clipped(o, |m| m.clip_fraction_low, Over::Mean)?, 0.0),
         "metrics.clip_ratio/low_min" => Number(clipped(o, |m| m.clip_fraction_low, Over::Min)?, 0.0),
@@ -241,35 +257,6 @@ pub(crate) fn advantages(o: &Outcome<'_>) -> Vec<f64> {
         return advantage;
     }
     o.spans().iter().zip(advantage).flat_map(|(span, x)| span.clone().map(move |_| x)).collect()
-}
-
-/// The summed magnitudes of the loss's terms: W·|l| of each token, or of each sequence that is a single term,
-/// plus the bonus.
-pub(crate) fn terms(o: &Outcome<'_>) -> Result<f64, String> {
-    let (loss, live) = (loss(o)?, o.live());
-    if loss.token_loss.is_empty() {
-        return Ok(loss.row_loss.iter().map(|l| l.abs()).sum());
-    }
-    let batch = o.columns.batch().map_err(text)?;
-    let weight = o.recipe.aggregation.weight_in(&batch, loss.counts);
-    let of_row = |span: std::ops::Range<usize>| {
-        let tokens: Vec<usize> = span.filter(|i| live[*i]).collect();
-        let sum: f64 = tokens.iter().map(|i| f64::from(loss.token_loss[*i].abs())).sum();
-        if sum == 0.0 { 0.0 } else { weight.of(tokens.len() as u64) * sum }
-    };
-    let bonus = loss.entropy.as_ref().map_or(0.0, |term| term.loss.abs());
-    // A table may have replaced the file's sequences by others.
-    let rows = (0..batch.sequences()).map(|row| batch.cu_seqlens().span(row));
-    Ok(rows.map(|span| of_row(span.start..span.end)).sum::<f64>() + bonus)
-}
-
-/// The summed magnitudes of the terms of mean(logp_old − logp).
-fn kl_terms(o: &Outcome<'_>) -> f64 {
-    let (new, old) = (o.columns.logp.as_deref(), o.columns.logp_old.as_deref());
-    let pairs = new.unwrap_or_default().iter().zip(old.unwrap_or_default()).zip(o.live());
-    let apart: Vec<f64> =
-        pairs.filter(|(_, live)| **live).map(|((a, b), _)| f64::from((a - b).abs())).collect();
-    over(&apart, Over::Mean)
 }
 
 fn by_gate(o: &Outcome<'_>, own: fn(&Metrics) -> f64, gmpo: fn(&Metrics) -> f64) -> Result<f64, String> {

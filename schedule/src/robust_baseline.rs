@@ -115,8 +115,15 @@ mod tests {
         // Twenty equal weights: Q(0.05) is the first, Q(0.95) the nineteenth. Here with weights: Q(0.2) = 0,
         // Q(0.8) = 1.
         let (rewards, weights) = ([100.0, 0.0, 1.0, 0.5], [1.0, 2.0, 6.0, 1.0]);
-        assert_eq!(of(Robust::Winsorised(0.2), &rewards, &weights), Ok((1.0 + 0.0 + 6.0 + 0.5) / (10.0 + 1e-8)));
-        assert_eq!(of(Robust::Winsorised(0.0), &rewards, &weights), Ok(106.5 / (10.0 + 1e-8)), "nothing is clipped");
+        assert_eq!(
+            of(Robust::Winsorised(0.2), &rewards, &weights),
+            Ok((1.0 + 0.0 + 6.0 + 0.5) / (10.0 + 1e-8))
+        );
+        assert_eq!(
+            of(Robust::Winsorised(0.0), &rewards, &weights),
+            Ok(106.5 / (10.0 + 1e-8)),
+            "nothing is clipped"
+        );
     }
 
     #[test]

@@ -75,7 +75,8 @@ impl Edited {
             let far = end(&path, value, [far, value.signum()]);
             Number { range: [near.min(far), near.max(far)], path, value, whole }
         };
-        let numbers = found.into_iter().map(number).filter(|number| number.range[0] < number.range[1]).collect();
+        let numbers =
+            found.into_iter().map(number).filter(|number| number.range[0] < number.range[1]).collect();
         Ok(Settings { numbers, toml })
     }
 }

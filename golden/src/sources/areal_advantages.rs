@@ -9,6 +9,7 @@ use crate::numbers::{Got, widen};
 use crate::outcome::text;
 use crate::settings::Config;
 use crate::sources::Plan;
+use crate::terms::{largest, largest_scaled};
 use lockstep::core::advantage::{Baseline, Scale, Singleton};
 use lockstep::core::kl::{Kl, KlFormula};
 use lockstep::ops::advantage::GroupParams;
@@ -99,9 +100,7 @@ impl Norm {
                 run(level, &centred, GroupParams::new(Baseline::Given, Scale::RootMeanSquare { ddof, eps }))?
             }
         };
-        let divided = values.iter().zip(&centred).zip(&scaled).filter(|((_, centred), _)| **centred != 0.0);
-        let terms = divided.map(|((x, centred), scaled)| f64::from((x * scaled / centred).abs()));
-        let terms = terms.fold(0.0, f64::max);
+        let terms = largest_scaled(values, &centred, &scaled);
         Ok((scaled, terms))
     }
 
@@ -117,10 +116,6 @@ impl Norm {
         let mask: Vec<u8> = inputs.whole("loss_mask")?;
         self.apply(device, values, Some(&mask), &groups.collect::<Vec<_>>())
     }
-}
-
-fn largest(values: &[f32]) -> f64 {
-    values.iter().fold(0.0, |most, x| most.max(f64::from(x.abs())))
 }
 
 pub(super) fn normalized_rewards(

@@ -31,10 +31,13 @@ pub(crate) fn read(
     }
 }
 
-/// An unset threshold accepts every candidate.
+/// An unset threshold accepts every candidate, even one of probability 0, which ours has to exceed: such are
+/// raised to the smallest positive number.
 fn branches(config: &mut Config<'_>, inputs: &Inputs<'_>) -> Result<Plan, String> {
+    let threshold = config.number("prob_filter_abs_thres")?;
+    let least = if threshold.is_none() { f64::MIN_POSITIVE } else { 0.0 };
     let latr = Latr {
-        probability: config.number("prob_filter_abs_thres")?.unwrap_or(0.0),
+        probability: threshold.unwrap_or(0.0),
         gap: config.number("prob_filter_rel_thres")?.unwrap_or(f64::INFINITY),
         // The filter itself does not limit their number.
         candidates: u32::MAX,
@@ -42,7 +45,8 @@ fn branches(config: &mut Config<'_>, inputs: &Inputs<'_>) -> Result<Plan, String
     };
     let rows = inputs.rows("top_probs")?;
     let extra = rows.iter().map(|row| {
-        let goes_on = latr.branches(row).map_err(|e| e.to_string())? as usize;
+        let row: Vec<f64> = row.iter().map(|p| p.max(least)).collect();
+        let goes_on = latr.branches(&row).map_err(|e| e.to_string())? as usize;
         Ok(json!((1..row.len()).map(|j| u8::from(j < goes_on)).collect::<Vec<_>>()))
     });
     let extra = extra.collect::<Result<_, String>>()?;

@@ -1,12 +1,13 @@
 //! MARSHAL (MARS): token returns, normalised among a player's distinct values, and turn rewards, normalised
 //! among a player's turns.
 
-use super::over_tokens::gae;
+use super::over_tokens::{EQUAL, equal, gae};
 use crate::inputs::Inputs;
 use crate::numbers::{Got, widen};
 use crate::outcome::{Exception, text};
 use crate::settings::Config;
 use crate::sources::Plan;
+use crate::terms::{largest, largest_scaled};
 use lockstep::ops::turns::{NormSet, RoleNorm};
 use lockstep::ops::whiten::WhitenParams;
 use lockstep::ops::{self, normalize_roles, whiten};
@@ -89,7 +90,7 @@ fn advantages(config: &mut Config<'_>, inputs: &Inputs<'_>, device: &Device) -> 
         let returns = ops::discounted_return(device, &all, &rewards, gamma).map_err(text)?;
         ("ops::normalize_roles", returns)
     };
-    let mut own = raw.clone();
+    let (mut own, mut terms) = (raw.clone(), 0.0);
     if let Some(norm) = config.text("advantage_norm")? {
         // Masked tokens also count as values, and so does the 0 of padding.
         let set = |player| match padded(Some(player)) {
@@ -97,19 +98,24 @@ fn advantages(config: &mut Config<'_>, inputs: &Inputs<'_>, device: &Device) -> 
             false => NormSet::UniqueValues,
         };
         let (players, everywhere) = (players(inputs)?, vec![true; own.len()]);
-        own = normalized(device, (&raw, &players), &everywhere, (norm == "mean_std", set))?;
+        let normalized = |by_std| normalized(device, (&raw, &players), &everywhere, (by_std, set));
+        own = normalized(norm == "mean_std")?;
+        // The mean is taken from returns that are binary32.
+        terms = largest_scaled(&raw, &normalized(false)?, &own);
     }
+    let mut exception = (with_values && padded(None)).then_some(PADDING);
     if config.boolean("whiten_advantages")? == Some(true) {
+        exception = exception.or(equal(&own, &mask).then_some(EQUAL));
         own = whiten(device, &live, Advantage::PerToken(&own), &WhitenParams::VERL).map_err(text)?;
     }
     // The rounding to binary32 has the size of the values before the clip.
-    let largest = own.iter().fold(0.0, |most: f64, x| most.max(f64::from(x.abs())));
+    let terms = largest(&own).max(terms);
     if let Some(limit) = config.number("advantage_clip")? {
         ops::limit(&mut own, [-limit as f32, limit as f32]).map_err(text)?;
     }
     let [own, raw] = [own, raw].map(|values| Got::Live(widen(&values)));
-    let got = vec![("advantages", Got::Cancelling(Box::new(own), largest)), ("raw_advantages", raw)];
-    Ok(if with_values && padded(None) { Plan::Except(ours, got, PADDING) } else { Plan::Numbers(ours, got) })
+    let got = vec![("advantages", Got::Cancelling(Box::new(own), terms)), ("raw_advantages", raw)];
+    Ok(Plan::numbers(ours, got, exception))
 }
 
 /// Statistics are over the ends of turns; other tokens have no reward.
@@ -130,7 +136,6 @@ fn turns(config: &mut Config<'_>, inputs: &Inputs<'_>, device: &Device) -> Resul
         ops::limit(&mut own, ASYMMETRIC).map_err(text)?;
     }
     // The code's mean divides by n + 1e-8, so equal rewards leave a small residue.
-    let terms = rewards.iter().fold(0.0, |most: f64, x| most.max(f64::from(x.abs())));
-    let got = Got::Cancelling(Box::new(Got::All(widen(&own))), terms);
+    let got = Got::Cancelling(Box::new(Got::All(widen(&own))), largest(&rewards));
     Ok(Plan::Numbers("ops::normalize_roles", vec![("token_rewards", got)]))
 }

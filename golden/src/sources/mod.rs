@@ -56,6 +56,18 @@ impl Plan {
     pub(crate) fn recipe(setup: Setup) -> Plan {
         Plan::Recipe(Box::new(setup))
     }
+
+    /// Numbers, in a case that may be known to differ.
+    pub(crate) fn numbers(
+        ours: &'static str,
+        got: Vec<(&'static str, Got)>,
+        exception: Option<Exception>,
+    ) -> Plan {
+        match exception {
+            Some(exception) => Plan::Except(ours, got, exception),
+            None => Plan::Numbers(ours, got),
+        }
+    }
 }
 
 /// What [`Plan::Ordered`] does.

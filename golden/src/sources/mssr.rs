@@ -8,6 +8,7 @@ use crate::numbers::{Got, widen};
 use crate::outcome::text;
 use crate::settings::{Config, Overlay};
 use crate::sources::Plan;
+use crate::terms::largest;
 use lockstep::core::aggregate::{PerRow, Weight};
 use lockstep::core::kl::{Kl, KlFormula};
 use lockstep::core::num::Soft;
@@ -71,18 +72,19 @@ pub(crate) fn read(
         let inputs = inputs.as_object().ok_or("a step is not an object")?;
         step(device, &recipe, &rule, &Inputs::new(inputs), &mut tracked)
     });
-    let steps: Vec<Value> = steps.collect::<Result<_, String>>()?;
-    Ok(Plan::Numbers("mssr", vec![("steps", Got::Nested(steps.into()))]))
+    let (steps, terms): (Vec<Value>, Vec<Value>) =
+        steps.collect::<Result<Vec<_>, String>>()?.into_iter().unzip();
+    Ok(Plan::Numbers("mssr", vec![("steps", Got::NestedTerms(steps.into(), terms.into()))]))
 }
 
-/// One step: values, advantages, then the update of the prompts.
+/// One step: values, advantages, then the update of the prompts. Also returns the magnitudes of terms.
 fn step(
     device: &Device,
     recipe: &Recipe,
     rule: &GlobalRho,
     inputs: &Inputs<'_>,
     tracked: &mut Tracked,
-) -> Result<Value, String> {
+) -> Result<(Value, Value), String> {
     let prompts: Vec<u64> = inputs.whole("prompt")?;
     let (scores, logp) = (inputs.floats("scores")?, inputs.floats("logp")?);
     let cu_seqlens: Vec<u32> = inputs.whole("cu_seqlens")?;
@@ -107,6 +109,13 @@ fn step(
         true => credit.advantage,
         false => ops::turns::spread(&batch, &cu_seqlens, &credit.advantage).map_err(text)?,
     };
+
+    // Scores less values are binary32 before their mean is subtracted and their deviation divided by.
+    let difference: Vec<f32> = scores.iter().zip(&baseline).map(|(score, value)| score - value).collect();
+    let samples = Batch::new(&cu_groups, &cu_groups, None).map_err(text)?;
+    let moments = ops::token_moments(device, &samples, &difference).map_err(text)?;
+    let deviation = if prompts.len() > 1 { (moments.squares / moments.count).max(1e-6).sqrt() } else { 1.0 };
+    let terms = (largest(&scores) + largest(&baseline)) / deviation;
 
     let spans = || cu_seqlens.windows(2).map(|pair| pair[0] as usize..pair[1] as usize);
     // Each prompt's own ρ, from the last of its responses in the batch.
@@ -160,5 +169,5 @@ fn step(
             out["rho"] = Value::Object(each.collect());
         }
     }
-    Ok(out)
+    Ok((out, json!({ "advantages": vec![terms; advantages.len()] })))
 }

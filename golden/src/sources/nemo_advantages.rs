@@ -1,12 +1,13 @@
 //! NeMo RL's advantages: as recipes where one exists; over tokens, as the ops they consist of.
 
-use super::over_tokens::{Tokens, offset, penalised};
+use super::over_tokens::{Tokens, numbers, offset, penalised};
 use crate::format;
 use crate::inputs::{Inputs, floats};
 use crate::numbers::{Got, widen};
 use crate::outcome::{Calls, Exception, Setup, text};
 use crate::settings::{Config, Overlay};
 use crate::sources::Plan;
+use crate::terms::largest;
 use lockstep::core::kl::{Kl, KlFormula};
 use lockstep::ops;
 use lockstep::ops::gae::{Ends, GaeInput, GaeOutput, GaeParams, Lambda};
@@ -105,7 +106,7 @@ pub(super) fn reinforce_plus_plus(
     let out = whiten(device, &live, Advantage::PerToken(&each), &WhitenParams::NEMO).map_err(text)?;
     let (ours, got) = ("ops::kl_in_reward", vec![("advantages", Got::Live(widen(&out)))]);
     let rounded = coef != 0.0 && offset(device, &live, &each, 10.0)?;
-    Ok(if rounded { Plan::Except(ours, got, ROUNDED) } else { Plan::Numbers(ours, got) })
+    Ok(Plan::numbers(ours, got, rounded.then_some(ROUNDED)))
 }
 
 /// Over live tokens only, with a separate λ for advantages, for returns, or for neither.
@@ -126,9 +127,8 @@ pub(super) fn gae(config: &mut Config<'_>, inputs: &Inputs<'_>, device: &Device)
     let params = GaeParams { gamma, lambda, lambda_critic: Some(critic) };
     ops::gae(device, &live, &input, &params, &mut out).map_err(text)?;
     if config.boolean("normalize_advantages")? != Some(false) {
-        let values = Advantage::PerToken(&out.advantage);
-        out.advantage = whiten(device, &live, values, &WhitenParams::VERL).map_err(text)?;
+        let raw = Advantage::PerToken(&out.advantage);
+        out.advantage = whiten(device, &live, raw, &WhitenParams::VERL).map_err(text)?;
     }
-    let got = [("advantages", &out.advantage), ("returns", &out.returns)];
-    Ok(Plan::Numbers("ops::gae", got.map(|(name, values)| (name, Got::Live(widen(values)))).into()))
+    Ok(Plan::Numbers("ops::gae", numbers([&out.advantage, &out.returns], largest(&values))))
 }

@@ -1,9 +1,10 @@
 //! The terms of NeMo RL's policy loss other than the policy's, and its logged metrics: means over
 //! `global_valid_toks` of ratios, weights and divergences.
 
-use crate::numbers::{self, Got, Over, over, total};
+use crate::numbers::{Got, Over, over, total};
 use crate::outcome::{Outcome, Setup, text};
 use crate::settings::Overlay;
+use crate::terms;
 use lockstep::ops::moments::{Moments, token_moments};
 use lockstep::recipe::{KlChoice, KlEstimator, WeightLevel};
 use lockstep::{Credit, Loss, Recipe, RolloutsBuf};
@@ -54,7 +55,7 @@ impl Parts {
     }
 
     pub(super) fn loss(&self, o: &Outcome<'_>) -> Result<Got, String> {
-        let (mut sum, mut terms) = (total(o)?, numbers::terms(o)?);
+        let (mut sum, mut terms) = (total(o)?, terms::of_loss(o)?);
         for part in self.losses(o)? {
             let loss = part.loss.ok_or("no loss came back")?;
             (sum, terms) = (sum + loss, terms + loss.abs());

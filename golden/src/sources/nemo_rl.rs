@@ -5,6 +5,7 @@
 
 use super::nemo_advantages::{gae, gdpo, grpo, raw_reward, reinforce_plus_plus};
 use super::nemo_metrics::{Logged, Parts, live, metrics, moments};
+use super::slime::steep_k3;
 use crate::inputs::Inputs;
 use crate::numbers::{self, Got, widen};
 use crate::outcome::{Calls, Outcome, Setup, text};
@@ -51,7 +52,7 @@ pub(crate) fn read(
         "advantage_raw_reward" => raw_reward(config),
         "advantage_reinforce_plus_plus" => reinforce_plus_plus(config, inputs, device),
         "advantage_gae" => gae(config, inputs, device),
-        "kl" => kl(config),
+        "kl" => kl(config, inputs),
         "value_loss" => value(config),
         _ if op.starts_with("policy_loss_") => policy(config, inputs),
         _ => Err(format!("op {op} is not in the table of NeMo RL")),
@@ -68,13 +69,14 @@ fn kl_table(name: &str, coef: f64, clamps: [Option<f64>; 2], weighted: &str) -> 
 }
 
 /// The KL term alone: advantages are 0.
-fn kl(config: &mut Config<'_>) -> Result<Plan, String> {
+fn kl(config: &mut Config<'_>, inputs: &Inputs<'_>) -> Result<Plan, String> {
     let name = config.text("kl_type")?.unwrap_or("k3");
     let clamps = [config.number("input_clamp_value")?, config.number("output_clamp_value")?];
     let weighted = config.text("importance_sampling_weights")?.is_some();
     let weighting = if weighted { "through_ratio" } else { "none" };
     let table = kl_table(name, 1.0, clamps, weighting);
     let mut to = Setup::new(Overlay::new("nemo"), Calls::Loss, KL, &["kl", "dkl_dlogp"]);
+    to.exception = steep_k3(inputs)?.filter(|_| name == "k3" && weighted && clamps == [None; 2]);
     to.recipe.set("kl", table);
     to.recipe.word("aggregation.mode", "token-sum");
     to.prepare = Some(Box::new(move |inputs, columns, _| {

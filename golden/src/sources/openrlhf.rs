@@ -1,11 +1,12 @@
 //! OpenRLHF's ops and settings, as recipes; its advantages as the ops they consist of.
 
-use super::over_tokens::{Tokens, gae, offset, penalised};
+use super::over_tokens::{ROUNDED, Tokens, gae, numbers as both, offset, penalised};
 use crate::inputs::Inputs;
-use crate::numbers::{self, Got, widen};
+use crate::numbers::{self, Got};
 use crate::outcome::{Calls, Exception, Outcome, Setup, text};
 use crate::settings::{Config, Overlay};
 use crate::sources::Plan;
+use crate::terms::largest;
 use lockstep::core::advantage::Divisor;
 use lockstep::core::kl::{Kl, KlFormula};
 use lockstep::ops::correction::{mean_abs_log_ratio, mismatch_stats};
@@ -135,8 +136,13 @@ fn distance(
     o: &Outcome<'_>,
     of: impl for<'v> Fn(&Rollouts<'v>) -> [Option<&'v [f32]>; 2],
 ) -> Result<Got, String> {
-    let (view, batch) = (o.columns.view(), o.columns.batch().map_err(text)?);
-    let [a, b] = of(&view).map(Option::unwrap_or_default);
+    let view = o.columns.view();
+    between(o, of(&view).map(Option::unwrap_or_default))
+}
+
+/// The same of any two policies.
+pub(super) fn between(o: &Outcome<'_>, [a, b]: [&[f32]; 2]) -> Result<Got, String> {
+    let batch = o.columns.batch().map_err(text)?;
     let kl = mismatch_stats(o.device, &batch, a, b, f32::INFINITY).map_err(text)?.kl_k1;
     Ok(Got::Number(kl, mean_abs_log_ratio(&batch, a, b).map_err(text)?))
 }
@@ -149,11 +155,6 @@ fn value(config: &mut Config<'_>) -> Result<Setup, String> {
     to.recipe.copy(config, &[("clip_eps", "value.cliprange_value")])?;
     Ok(to)
 }
-
-/// A difference caused by rounding between two of our ops.
-const ROUNDED: Exception = Exception::Differs(
-    "returns are a column of binary32: far from 0, less their mean, they are what rounding left",
-);
 
 /// Group baselines, then the clip, the KL penalty, returns and whitening, one op after the other: no recipe
 /// has this order. Masked tokens are time without rewards or values.
@@ -210,11 +211,13 @@ fn advantages(config: &mut Config<'_>, inputs: &Inputs<'_>, device: &Device) -> 
         shaped(&clipped)?;
     }
     let rewards = penalised(device, &live, inputs, tokens.on_last_live(&rewards), (kl, coef))?;
+    let mut value = 0.0;
     let (ours, advantages, returns) = if name == "gae" {
         let values: Vec<f32> = inputs.floats("values")?;
         let values: Vec<f32> =
             values.iter().zip(&tokens.mask).map(|(v, live)| if *live != 0 { *v } else { 0.0 }).collect();
         let [advantages, returns] = gae(device, &all, [&rewards, &values], [gamma, lambda])?;
+        value = largest(&values);
         ("ops::gae", advantages, returns)
     } else {
         let returns = ops::discounted_return(device, &all, &rewards, gamma).map_err(text)?;
@@ -232,7 +235,6 @@ fn advantages(config: &mut Config<'_>, inputs: &Inputs<'_>, device: &Device) -> 
     // The penalty is what binary32 cancellation leaves of k3.
     let penalty_cancels = coef > 0.0 && estimator == KlFormula::K3;
     let held = |got: Got| if penalty_cancels { got.double() } else { got };
-    let got = [("advantages", advantages), ("returns", returns)];
-    let got = got.map(|(name, values)| (name, held(Got::Live(widen(&values))))).into();
-    Ok(if rounded { Plan::Except(ours, got, ROUNDED) } else { Plan::Numbers(ours, got) })
+    let got = both([&advantages, &returns], value).into_iter().map(|(name, got)| (name, held(got))).collect();
+    Ok(Plan::numbers(ours, got, rounded.then_some(ROUNDED)))
 }

@@ -1,7 +1,8 @@
 //! Token advantages as a sequence of ops, for sources whose order no recipe has.
 
 use crate::inputs::Inputs;
-use crate::outcome::text;
+use crate::numbers::{Got, widen};
+use crate::outcome::{Exception, text};
 use lockstep::core::kl::Kl;
 use lockstep::ops;
 use lockstep::ops::gae::{Ends, GaeInput, GaeOutput, GaeParams, Lambda};
@@ -84,6 +85,30 @@ pub(super) fn gae(
     let mut out = GaeOutput::default();
     ops::gae(device, batch, &input, &params, &mut out).map_err(text)?;
     Ok([out.advantage, out.returns])
+}
+
+/// Both as numbers of a file; returns are sums of an advantage and a value of at most `value`, which may be
+/// opposite.
+pub(super) fn numbers([advantages, returns]: [&[f32]; 2], value: f64) -> Vec<(&'static str, Got)> {
+    let [advantages, returns] = [advantages, returns].map(|values| Got::Live(widen(values)));
+    vec![("advantages", advantages), ("returns", Got::Cancelling(Box::new(returns), value))]
+}
+
+/// A difference caused by rounding between two of our ops.
+pub(super) const ROUNDED: Exception = Exception::Differs(
+    "returns are a column of binary32: far from 0, less their mean, they are what rounding left",
+);
+
+/// A difference that comes from the mean of codes that whiten.
+pub(super) const EQUAL: Exception = Exception::Differs(
+    "equal values: exactly 0, where the code's mean, a sum over n + 1e-8, leaves a residue to whiten",
+);
+
+/// Whether all live values are equal.
+pub(super) fn equal(values: &[f32], mask: &[u8]) -> bool {
+    let mut live = values.iter().zip(mask).filter(|(_, live)| **live != 0).map(|(x, _)| x);
+    let first = live.next();
+    live.all(|x| Some(x) == first)
 }
 
 /// Whether the mean is more than so many deviations away from 0.

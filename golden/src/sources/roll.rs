@@ -3,13 +3,14 @@
 //! **Counts** come from outside: tokens and samples of the whole batch. `token-mean` ignores the mask, so
 //! filters do not affect its policy term.
 
-use super::over_tokens::{Tokens, gae};
+use super::over_tokens::{EQUAL, ROUNDED, Tokens, equal, gae, numbers, offset};
 use super::roll_sampler::{Sampler, clipped_ratio, correction, counts, segments};
 use crate::inputs::{Inputs, Shape};
 use crate::numbers::{Got, widen};
 use crate::outcome::{Calls, Exception, Outcome, Setup, text};
 use crate::settings::{Config, Overlay};
 use crate::sources::Plan;
+use crate::terms::largest;
 use lockstep::core::advantage::Divisor;
 use lockstep::ops::turns::{Turns, spread};
 use lockstep::ops::whiten::{Weighting, WhitenParams};
@@ -202,10 +203,16 @@ fn advantages(config: &mut Config<'_>, inputs: &Inputs<'_>, device: &Device) -> 
         let values = inputs.floats(name)?.into_iter().zip(&shape.live);
         Ok::<_, String>(values.map(|(x, live)| if *live { x } else { 0.0 }).collect::<Vec<_>>())
     };
-    let rewards = whitened(config.boolean("whiten_rewards")?, read("token_rewards")?)?;
+    let (rewards, whitens) = (read("token_rewards")?, config.boolean("whiten_rewards")?);
+    let residue = enough && whitens == Some(true) && equal(&rewards, &tokens.mask);
+    let mut exception = residue.then_some(EQUAL);
+    let rewards = whitened(whitens, rewards)?;
+    let mut value = 0.0;
     let (ours, advantages, returns) = match name {
         "gae" => {
-            let [advantages, returns] = gae(device, &all, [&rewards, &read("values")?], [gamma, lambda])?;
+            let values = read("values")?;
+            value = largest(&values);
+            let [advantages, returns] = gae(device, &all, [&rewards, &values], [gamma, lambda])?;
             ("ops::gae", advantages, returns)
         }
         "reinforce" | "grpo" | "gigpo" | "step_reinforce" => {
@@ -226,12 +233,19 @@ fn advantages(config: &mut Config<'_>, inputs: &Inputs<'_>, device: &Device) -> 
         }
         _ => return Err(format!("estimator {name:?} is not known")),
     };
-    let mut advantages = whitened(config.boolean("whiten_advantages")?, advantages)?;
+    let whitens = config.boolean("whiten_advantages")?;
+    if enough && whitens == Some(true) && offset(device, &live, &advantages, 3.0)? {
+        exception = Some(if equal(&advantages, &tokens.mask) { EQUAL } else { ROUNDED });
+    }
+    let mut advantages = whitened(whitens, advantages)?;
+    // The rounding to binary32 has the size of the values before the clip.
+    let before = largest(&advantages);
     if let Some(limit) = limit {
         ops::limit(&mut advantages, [-limit as f32, limit as f32]).map_err(text)?;
     }
-    let got = [("advantages", advantages), ("returns", returns)];
-    Ok(Plan::Numbers(ours, got.map(|(name, values)| (name, Got::Live(widen(&values)))).into()))
+    let mut got = numbers([&advantages, &returns], value);
+    got[0].1 = Got::Cancelling(Box::new(got[0].1.clone()), before);
+    Ok(Plan::numbers(ours, got, exception))
 }
 
 fn policy(config: &mut Config<'_>, inputs: &Inputs<'_>, device: &Device) -> Result<Plan, String> {

@@ -70,9 +70,10 @@ pub(crate) fn read(
         "router_deepseek_v4" => RouterKind::SqrtSoftplus,
         _ => return Err(format!("op {op} is not in the table of routers")),
     };
-    // ERNIE's minimum for the sum over chosen experts: the released value is below every sum that binary32
-    // distinguishes from 0.
-    if config.number("moe_norm_min")?.is_some_and(|least| least > 1e-12) {
+    // ERNIE's minimum for the sum of the chosen experts' probabilities, which a bias or a replay can choose
+    // however small they are.
+    let least = config.number("moe_norm_min")?;
+    if least.is_some_and(|least| least > 1e-12) {
         return Ok(Plan::Missing("a least sum of the chosen above 1e-12 (ERNIE 4.5)"));
     }
     let mut router = Router::new(kind, experts, top_k);
@@ -94,9 +95,9 @@ pub(crate) fn read(
         true => Some(ids(&numbers(inputs, "recorded_experts")?)),
     };
     let upstream = flat(inputs, "upstream")?;
-    let case = Case { router, scores, bias, upstream, dense: op == "router_llama4" };
+    let case = Case { router, scores, bias, upstream, dense: op == "router_llama4", least };
     if record.is_some() || case.dense {
-        return Ok(Plan::Numbers(NAME, case.run(device, record.as_deref())?.1));
+        return case.plan(device, record.as_deref());
     }
     // `topk` without `sorted`: a row lists its experts, and their weights, in any order.
     Ok(Plan::Ordered(Box::new(move |expected, device| {
@@ -106,16 +107,17 @@ pub(crate) fn read(
         let set = |ids: &[usize]| ids.iter().copied().collect::<BTreeSet<_>>();
         let mut rows = own.chunks(top_k).zip(listed.chunks(top_k));
         if own.len() == listed.len() && rows.all(|(a, b)| set(a) == set(b)) {
-            return Ok(Plan::Numbers(NAME, case.run(device, Some(&listed))?.1));
+            return case.plan(device, Some(&listed));
         }
-        match case.below_zero(device, &own)? {
-            true => Ok(Plan::Except(NAME, got, Exception::Differs(ZEROS))),
-            false => Ok(Plan::Numbers(NAME, got)),
-        }
+        let below_zero = case.below_zero(device, &own)?;
+        Ok(Plan::numbers(NAME, got, below_zero.then_some(Exception::Differs(ZEROS))))
     })))
 }
 
 const NAME: &str = "ops::gating_forward";
+/// The difference that arises where the chosen experts have almost no probability.
+const SMALL_SUM: &str =
+    "probabilities of the chosen that sum to less than ERNIE's 1e-12, by which it then divides";
 /// The difference that arises where groups are left out.
 const ZEROS: &str =
     "to the port, scores of the groups left out are 0: above a σ + b below 0 of the groups taken";
@@ -128,9 +130,21 @@ struct Case {
     upstream: Vec<f32>,
     /// Whether weights and upstream gradients have an entry for every expert.
     dense: bool,
+    /// The smallest sum of chosen probabilities that the code divides by.
+    least: Option<f64>,
 }
 
 impl Case {
+    /// The file's numbers, with these experts if there is a record.
+    fn plan(&self, device: &Device, record: Option<&[usize]>) -> Result<Plan, String> {
+        let (chosen, got) = self.run(device, record)?;
+        let small = match self.least {
+            Some(least) => self.least_sum(device, &chosen)? < least,
+            None => false,
+        };
+        Ok(Plan::numbers(NAME, got, small.then_some(Exception::Differs(SMALL_SUM))))
+    }
+
     /// The experts that ran (those of the record, if there is one), and the file's numbers.
     fn run(&self, device: &Device, record: Option<&[usize]>) -> Result<(Vec<usize>, Numbers), String> {
         let (experts, top_k) = (self.router.experts, self.router.top_k);
@@ -166,12 +180,23 @@ impl Case {
         RoutingTrace::from_ids(&ids, rows, self.router.experts, 1, self.router.top_k).map_err(text)
     }
 
-    /// Whether a router with groups chose an expert with σ + b below 0.
-    fn below_zero(&self, device: &Device, chosen: &[usize]) -> Result<bool, String> {
-        let plain = Router::new(RouterKind::Sigmoid, self.router.experts, self.router.top_k);
+    /// The weights that another kind of router gives these experts.
+    fn gates(&self, device: &Device, kind: RouterKind, chosen: &[usize]) -> Result<Vec<f32>, String> {
+        let plain = Router::new(kind, self.router.experts, self.router.top_k);
         let trace = self.trace(chosen)?;
         let replay = Replay { trace: trace.view(), mask: Mask::all() };
-        let sigmoids = gating_forward(device, &plain, &self.scores, None, Some(replay)).map_err(text)?.gates;
+        Ok(gating_forward(device, &plain, &self.scores, None, Some(replay)).map_err(text)?.gates)
+    }
+
+    /// The smallest sum of a row's probabilities of these experts.
+    fn least_sum(&self, device: &Device, chosen: &[usize]) -> Result<f64, String> {
+        let gates = widen(&self.gates(device, RouterKind::SoftmaxAll, chosen)?);
+        Ok(gates.chunks(self.router.top_k).map(|row| row.iter().sum()).fold(f64::INFINITY, f64::min))
+    }
+
+    /// Whether a router with groups chose an expert with σ + b below 0.
+    fn below_zero(&self, device: &Device, chosen: &[usize]) -> Result<bool, String> {
+        let sigmoids = self.gates(device, RouterKind::Sigmoid, chosen)?;
         let bias = self.bias.as_deref().unwrap_or_default();
         let below =
             chosen.iter().zip(&sigmoids).any(|(id, s)| s + bias.get(*id).copied().unwrap_or(0.0) < 0.0);

@@ -5,12 +5,13 @@
 //! per-sample means, or sums over tokens: here those of one sample at a time. Samples of one rollout share a
 //! denominator, so they are treated as one sequence.
 
-use super::over_tokens::{Tokens, gae, offset, penalised};
+use super::over_tokens::{Tokens, gae, numbers as both, offset, penalised};
 use crate::inputs::Inputs;
 use crate::numbers::{self, Got, total, widen};
 use crate::outcome::{Calls, Exception, Outcome, Setup, text};
 use crate::settings::{Config, Overlay};
 use crate::sources::Plan;
+use crate::terms::{self, largest};
 use lockstep::core::kl::{Kl, KlFormula};
 use lockstep::core::policy_loss::SequenceRule;
 use lockstep::ops::correction::mean_abs_log_ratio;
@@ -55,7 +56,7 @@ pub(crate) fn read(
     let setup = match op {
         "advantage_grpo_broadcast" => broadcast(config, inputs, device)?,
         "rewards_normalization" => group_rewards(config, inputs)?,
-        "kl" | "kl_unbiased" => return kl(config),
+        "kl" | "kl_unbiased" => return kl(config, inputs),
         "policy_losses" => token_losses(config)?,
         "tis_icepop" => weights(config)?,
         "value_loss" => value(config)?,
@@ -153,14 +154,27 @@ fn kl_table(config: &mut Config<'_>, coef: f64) -> Result<String, String> {
 
 /// The KL term alone: advantages are 0. Near 0, slime's k3 is what binary32 leaves of e^u − 1 − u, and its
 /// gradient what it leaves of 1 − e^u.
-fn kl(config: &mut Config<'_>) -> Result<Plan, String> {
+fn kl(config: &mut Config<'_>, inputs: &Inputs<'_>) -> Result<Plan, String> {
     let table = kl_table(config, 1.0)?;
     let mut to = Setup::new(Overlay::new("slime"), Calls::Loss, KL, &[]);
+    let exact = table.contains("clamp_out") || !table.contains("\"k3\"") || !table.contains("through_ratio");
+    to.exception = steep_k3(inputs)?.filter(|_| !exact);
     to.recipe.set("kl", table);
     to.recipe.word("aggregation.mode", "token-sum");
     to.own("kl", |o| numbers::get(o, "kl").map(Got::double));
     to.own("dkl_dlogp", |o| numbers::get(o, "dkl_dlogp").map(Got::double));
     Ok(Plan::recipe(to))
+}
+
+/// The difference of a k3 far above 0 whose gradient flows through the ratio too.
+pub(super) fn steep_k3(inputs: &Inputs<'_>) -> Result<Option<Exception>, String> {
+    let [new, reference] = [inputs.numbers("logp_new")?, inputs.numbers("logp_ref")?];
+    let live = inputs.shape()?.live;
+    let steep =
+        new.iter().zip(reference).zip(live).any(|((new, reference), live)| live && reference - new > 25.0);
+    let why =
+        "autograd's r·k3 + r·(1 − e^u) loses the −r·u that is left above a log-ratio u of 25; ours has it";
+    Ok(steep.then_some(Exception::Differs(why)))
 }
 
 /// The gate for an estimator.
@@ -368,11 +382,11 @@ fn policy(config: &mut Config<'_>, inputs: &Inputs<'_>) -> Result<Plan, String> 
 
 /// The loss, its policy term, and clip fraction and KL of the update.
 fn metrics(to: &mut Setup, unit: f64, cispo: bool) {
-    to.own("metrics.loss", move |o| Ok(Got::Number(total(o)? * unit, numbers::terms(o)? * unit)));
+    to.own("metrics.loss", move |o| Ok(Got::Number(total(o)? * unit, terms::of_loss(o)? * unit)));
     to.own("metrics.pg_loss", move |o| {
         let recipe = Recipe { kl: None, entropy: None, ..o.recipe.clone() };
         let loss = recipe.loss(o.device, &o.columns.view(), &o.credit).map_err(text)?;
-        Ok(Got::Number(loss.loss.ok_or("no loss came back")? * unit, numbers::terms(o)? * unit))
+        Ok(Got::Number(loss.loss.ok_or("no loss came back")? * unit, terms::of_loss(o)? * unit))
     });
     to.own("metrics.pg_clipfrac", move |o| {
         let clipped = over_rows(o, |rollouts, credit| {
@@ -501,7 +515,9 @@ fn value(config: &mut Config<'_>) -> Result<Setup, String> {
     // Metrics are summed like the loss.
     to.recipe.word("aggregation.mode", mode);
     normalizer(&mut to, by_tokens);
-    to.own("metrics.value_loss", move |o| Ok(Got::Number(numbers::critic(o)?.loss * unit, 0.0)));
+    to.own("metrics.value_loss", move |o| {
+        Ok(Got::Number(numbers::critic(o)?.loss * unit, terms::of_value(o)? * unit))
+    });
     // Counts every value beyond its range, whichever branch is larger: if the returns equal the values, the
     // clipped branch is.
     to.own("metrics.value_clipfrac", move |o| {
@@ -566,8 +582,9 @@ fn chunked_gae(config: &mut Config<'_>, inputs: &Inputs<'_>, device: &Device) ->
     let tokens = Tokens::read(inputs)?;
     let (rewards, values) = (inputs.floats("token_rewards")?, inputs.floats("values")?);
     let [advantages, returns] = gae(device, &tokens.unmasked()?, [&rewards, &values], [gamma, lambda])?;
-    let got = [("advantages", advantages), ("returns", returns)];
-    Ok(Plan::Numbers("ops::gae", got.map(|(name, values)| (name, Got::All(widen(&values)))).into()))
+    let [advantages, returns] = [advantages, returns].map(|values| Got::All(widen(&values)));
+    let returns = Got::Cancelling(Box::new(returns), largest(&values));
+    Ok(Plan::Numbers("ops::gae", vec![("advantages", advantages), ("returns", returns)]))
 }
 
 /// Token advantages. slime's GAE ignores masks; its discounted returns count masked tokens as time, and there
@@ -580,11 +597,12 @@ fn advantages(config: &mut Config<'_>, inputs: &Inputs<'_>, device: &Device) -> 
     let lambda = config.number("lambd")?.unwrap_or(1.0);
     let tokens = Tokens::read(inputs)?;
     let (all, live) = (tokens.unmasked()?, tokens.batch()?);
-    let rewards = inputs.floats("rewards")?;
+    let (rewards, mut value) = (inputs.floats("rewards")?, 0.0);
     let (ours, advantages, returns) = match name {
         "ppo" => {
             let rewards = penalised(device, &all, inputs, tokens.on_last(&rewards), penalty)?;
             let values = inputs.floats("values")?;
+            value = largest(&values);
             let [advantages, returns] = gae(device, &all, [&rewards, &values], [gamma, lambda])?;
             ("ops::gae", advantages, returns)
         }
@@ -607,7 +625,6 @@ fn advantages(config: &mut Config<'_>, inputs: &Inputs<'_>, device: &Device) -> 
     } else {
         advantages
     };
-    let got = [("advantages", advantages), ("returns", returns)];
-    let got = got.map(|(name, values)| (name, Got::Live(widen(&values)))).into();
-    Ok(if cancels { Plan::Except(ours, got, CANCELS) } else { Plan::Numbers(ours, got) })
+    let got = both([&advantages, &returns], value);
+    Ok(Plan::numbers(ours, got, cancels.then_some(CANCELS)))
 }

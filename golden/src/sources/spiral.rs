@@ -71,7 +71,10 @@ pub(crate) fn read(
         let own: Vec<u32> = players.iter().map(|player| *player as u32).collect();
         let of_turns = Turns { cu_turns: &cu_turns, rewards: &at_end, roles: &own };
         let batch = Batch::with_empty_rows(&cu_seqlens, &groups, None).map_err(text)?;
-        let values = turn_return(device, &batch, &of_turns, gamma).map_err(text)?;
+        let values = match players.is_empty() {
+            true => Vec::new(),
+            false => turn_return(device, &batch, &of_turns, gamma).map_err(text)?,
+        };
 
         let mut kept = Vec::new();
         for (k, (player, value)) in players.iter().zip(values).enumerate() {

@@ -2,12 +2,13 @@
 //!
 //! A KL term is isolated by an advantage of 0: under token-sum, a token's loss and gradient are then its own.
 
+use super::over_tokens::{EQUAL, Tokens, equal};
 use crate::inputs::Inputs;
 use crate::numbers::{self, Got};
 use crate::outcome::{Calls, Exception, Outcome, Setup, text};
 use crate::settings::{Config, Overlay};
 use crate::sources::Plan;
-use lockstep::Device;
+use lockstep::{Device, Rollouts};
 
 const OUTCOME: &[&str] = &["cu_seqlens", "cu_groups", "loss_mask", "rewards"];
 const OVER_TIME: &[&str] = &["cu_seqlens", "cu_groups", "loss_mask", "token_rewards", "values"];
@@ -78,7 +79,7 @@ pub(crate) fn read(
     op: &str,
     config: &mut Config<'_>,
     inputs: &Inputs<'_>,
-    _: &Device,
+    device: &Device,
 ) -> Result<Plan, String> {
     let found = OPS.iter().find(|known| known.0 == op);
     let Some((_, preset, calls, names, expects, read)) = found else {
@@ -92,6 +93,7 @@ pub(crate) fn read(
             let why = "of the sign of each token's advantage; ours is of the sequence's, by which GMPO clips";
             setup.skips.extend(["metrics.pg_clipfrac", "metrics.pg_clipfrac_lower"].map(|name| (name, why)));
         }
+        "advantage_gae" => setup.exception = equal_advantages(&setup, inputs, device)?,
         "policy_loss_sapo" => setup.exception = saturated(inputs)?,
         "rollout_correction_is" => {
             let shape = inputs.shape()?;
@@ -107,6 +109,28 @@ pub(crate) fn read(
         _ => {}
     }
     Ok(Plan::recipe(setup))
+}
+
+/// The difference of whitened advantages that are equal.
+fn equal_advantages(
+    setup: &Setup,
+    inputs: &Inputs<'_>,
+    device: &Device,
+) -> Result<Option<Exception>, String> {
+    let mut recipe = setup.recipe.recipe()?;
+    if recipe.advantage.whiten.take().is_none() {
+        return Ok(None);
+    }
+    let tokens = Tokens::read(inputs)?;
+    let (rewards, values) = (inputs.floats("token_rewards")?, inputs.floats("values")?);
+    let batch = Rollouts {
+        rewards: None,
+        token_rewards: Some(&rewards),
+        values_old: Some(&values),
+        ..tokens.rollouts(&[])
+    };
+    let raw = recipe.advantages(device, &batch).map_err(text)?.advantage;
+    Ok(equal(&raw, &tokens.mask).then_some(EQUAL))
 }
 
 /// The difference of a SAPO case that goes far above a ratio of 1, where p·(1 − p) of a sigmoid p is 0 in
@@ -276,9 +300,18 @@ fn weights(config: &mut Config<'_>, to: &mut Setup) -> Result<(), String> {
         to.expects.push("metrics.rollout_is_batch_norm_factor");
     }
     to.recipe.word("advantage.estimator", "reward");
-    // verl adds 1e-8 to the count in E[w²] and in E[w], so that the deviation of equal weights is not 0.
+    if low.is_none() && high < 1.0 {
+        let why =
+            "below 1/high, which an upper threshold below 1 puts above it; ours is below the lower of both";
+        to.skips.push(("metrics.rollout_is_ratio_fraction_low", why));
+    }
+    // verl adds 1e-8 to the count in E[w²] and in E[w], so that the deviation of equal weights is not 0, but
+    // that of a single one is.
     let deviation = |o: &Outcome<'_>| {
         let tokens = o.shape.live.iter().filter(|live| **live).count() as f64;
+        if tokens <= 1.0 {
+            return Ok(Got::Number(0.0, 0.0));
+        }
         let of = |name| match numbers::get(o, name)? {
             Got::Number(number, _) => Ok(number),
             _ => Err(format!("{name} is no number")),

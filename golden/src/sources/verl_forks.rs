@@ -2,13 +2,14 @@
 //!
 //! Their `seq-mean-token-sum-norm` divides only by the horizon: a sum over tokens, and a scale.
 
+use super::openrlhf::between;
 use crate::inputs::Inputs;
 use crate::numbers::{self, Got, metrics};
-use crate::outcome::{Calls, Exception, Own, Setup, text};
+use crate::outcome::{Calls, Exception, Setup};
 use crate::settings::{Config, Overlay};
 use crate::sources::Plan;
+use lockstep::Device;
 use lockstep::schedule::dars::{Dars, Deviation, Treatment};
-use lockstep::{Device, Recipe};
 
 #[rustfmt::skip]
 const POLICY: &[&str] = &[
@@ -168,23 +169,20 @@ fn stable(config: &mut Config<'_>) -> Result<Plan, String> {
     } else {
         to.recipe.number("gate.high", c);
     }
-    to.expects.extend(["token_kept", "metrics.pg_clipfrac", "metrics.ppo_kl", "metrics.pg_clipfrac_lower"]);
+    to.expects.extend(["token_kept", "metrics.pg_clipfrac", "metrics.pg_clipfrac_lower"]);
     to.skips.extend([
         ("token_kept", "where it is 0 the gradient is, and that is compared"),
         ("metrics.pg_clipfrac", "a fraction of what a test drops or a bound truncates, of one sign alone"),
         ("metrics.pg_clipfrac_lower", "the same of the other"),
     ]);
-    if tests_old {
-        // The code measures the distance to the sampler.
-        let measured: Own = Box::new(|o| {
-            let mut columns = o.columns.clone();
-            columns.logp_old.clone_from(&columns.logp_rollout);
-            let loss = Recipe::default().loss(o.device, &columns.view(), &o.credit).map_err(text)?;
-            let metrics = loss.metrics.ok_or("no metrics came back")?;
-            Ok(Got::Number(metrics.approx_kl, numbers::terms(o)?))
-        });
-        to.own.push(("metrics.ppo_kl", measured));
-    }
+    // The code measures the distance to the sampler, after limiting log-ratios to at most 20.
+    to.own("metrics.ppo_kl", |o| {
+        let [new, rollout] =
+            [&o.columns.logp, &o.columns.logp_rollout].map(|logp| logp.as_deref().unwrap_or_default());
+        let limited: Vec<f32> =
+            new.iter().zip(rollout).map(|(new, rollout)| new.min(rollout + 20.0)).collect();
+        between(o, [&limited, rollout])
+    });
     to.prepare = Some(Box::new(move |inputs, columns, _| {
         if !tests_old {
             columns.logp_old.clone_from(&columns.logp_rollout);

@@ -108,11 +108,14 @@ span<const T> array(Find find) {
 } // namespace detail
 
 /// Makes a column of `rollouts` from a vector, an array or a span; not from a temporary, which would dangle. An
-/// empty one, which may have no address, is a column without entries, not an absent one.
+/// empty vector, which may have no address, is a column without entries; a `span` without an address is absent.
 template <class C, class T = std::remove_const_t<std::remove_pointer_t<decltype(std::declval<const C &>().data())>>>
 typename detail::element<T>::view view(const C &of) noexcept {
     static const T none{};
     return {of.data() ? of.data() : &none, of.size()};
+}
+template <class T> typename detail::element<std::remove_const_t<T>>::view view(const span<T> &of) noexcept {
+    return {of.data(), of.size()};
 }
 template <class C> void view(const C &&) = delete;
 /// The same from an address, in any memory.

@@ -214,11 +214,12 @@ fn a_smaller_batch_with_a_bad_value_names_it() {
             batch.counts = Some(vec![700, 12, 12]);
             let Some(value) = spoil(&mut batch) else { continue };
             *value = f32::INFINITY;
-            let error = recipe.step(&Device::cpu(), &batch.view()).expect_err(name);
+            // A filter may have left the sequence out.
+            let said = recipe.step(&Device::cpu(), &batch.view()).err().map(|error| error.to_string());
             let plan = recipe.plan(MORE, Calls::Both, Outputs::ALL).unwrap();
-            let of_plan = checked(&plan, &padded(&batch.view()).view(), None).expect_err(name);
-            assert_eq!(of_plan.to_string(), error.to_string(), "{name}");
-            *named += 1;
+            let of_plan = checked(&plan, &padded(&batch.view()).view(), None).err();
+            assert_eq!(of_plan.map(|error| error.to_string()), said, "{name}");
+            *named += usize::from(said.is_some());
         }
     }
     assert!(named.iter().all(|recipes| *recipes > 20), "{named:?}");

@@ -15,7 +15,7 @@
 #include <stdint.h>
 
 // The version of this interface. Every change that breaks a compiled program raises it. New columns,
-// statuses and functions do not: columns are appended, and structs that the caller fills in state their size.
+// statuses and functions do not: columns are appended, and structs that you fill in state their size.
 #define LS_ABI_VERSION 1
 
 // The call `ls_advantages`.

@@ -51,7 +51,7 @@ const _: () = {
 };
 
 /// The version of this interface. Every change that breaks a compiled program raises it. New columns,
-/// statuses and functions do not: columns are appended, and structs that the caller fills in state their size.
+/// statuses and functions do not: columns are appended, and structs that you fill in state their size.
 pub const LS_ABI_VERSION: u32 = 1;
 
 /// The library's `LS_ABI_VERSION`, to compare with the header's.

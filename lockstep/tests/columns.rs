@@ -196,8 +196,8 @@ fn plans_take_smaller_batches() {
     }
 }
 
-/// Every recipe, with its calls on the host: the bad value is found in the batch, not behind it, and has the name
-/// that the two calls give it.
+/// Every recipe, with its calls on the host: the bad value is found in the batch, not behind it, and has the
+/// name that the two calls give it.
 #[test]
 fn a_smaller_batch_with_a_bad_value_names_it() {
     let spoil: [fn(&mut RolloutsBuf) -> Option<&mut f32>; 4] = [

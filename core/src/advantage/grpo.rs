@@ -71,8 +71,8 @@ pub mod status {
     pub const NAN_EXCLUDED: u32 = 8;
     /// A counted reward is infinite, so the results of this group are meaningless.
     pub const INFINITE: u32 = 16;
-    /// The weight of a counted member is negative or not finite, or the given baseline of a group with members
-    /// is not finite.
+    /// The weight of a counted member is negative or not finite, or the given baseline of a group that has
+    /// members is not finite.
     pub const BAD_BASELINE: u32 = 32;
 }
 

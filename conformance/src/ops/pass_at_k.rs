@@ -51,7 +51,7 @@ impl OpTest for PassAtK {
             }
             rate.push(estimate, estimate);
             counted.push(n as f64, 0.0);
-            too_few.exact(u32::from((n as u32) < self.k && data.span(r).len() > 0));
+            too_few.exact(u32::from((n as u32) < self.k && !data.span(r).is_empty()));
         }
         vec![advantage, rate, counted, too_few]
     }

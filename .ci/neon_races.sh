@@ -66,4 +66,4 @@ stage_races() {
 }
 
 # Changes of core's formulas, each of which a check must catch: a fixed sample. All of them: `cargo xtask mutants`, docs/mutants.md.
-stage_mutants() { xtask mutants --sample "${1:-60}"; }
+stage_mutants() { xtask mutants --sample "${1:-120}"; }

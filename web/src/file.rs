@@ -46,6 +46,10 @@ pub(crate) fn file(device: &Device, recipe: &Recipe, bytes: &[u8]) -> Result<Sco
     let (credit, loss) = recipe.step(device, &view)?;
     let batch = rollouts.batch()?;
     let live = |at: usize| batch.loss_mask().at(at);
+    let counted = |values: &[f32], all: bool| {
+        let kept = values.iter().enumerate().filter(|(at, _)| all || live(*at));
+        histogram(kept.map(|(_, x)| f64::from(*x)))
+    };
     let ratio = rollouts.logp.as_ref().zip(rollouts.logp_old.as_ref()).map(|(logp, old)| {
         let pairs = logp.iter().zip(old).enumerate().filter(|(at, _)| live(*at));
         histogram(pairs.map(|(_, (logp, old))| exp64(f64::from(logp - old))))
@@ -65,15 +69,8 @@ pub(crate) fn file(device: &Device, recipe: &Recipe, bytes: &[u8]) -> Result<Sco
         unused: view.columns().without(recipe.reads()).iter().map(|column| column.name()).collect(),
         loss: loss.loss,
         metrics: loss.metrics.iter().flat_map(|metrics| metrics.named()).collect(),
-        advantage: histogram(
-            credit
-                .advantage
-                .iter()
-                .enumerate()
-                .filter(|(at, _)| !credit.per_token || live(*at))
-                .map(|(_, x)| f64::from(*x)),
-        ),
-        coef: histogram(loss.coef.iter().enumerate().filter(|(at, _)| live(*at)).map(|(_, x)| f64::from(*x))),
+        advantage: counted(&credit.advantage, !credit.per_token),
+        coef: counted(&loss.coef, false),
         ratio,
     })
 }

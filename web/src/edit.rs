@@ -1,6 +1,6 @@
 //! A named recipe with some of its numbers changed by sliders.
 
-use crate::Error;
+use crate::{Error, snippet};
 use lockstep::Recipe;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -34,6 +34,8 @@ pub(crate) struct Number {
 pub(crate) struct Settings {
     numbers: Vec<Number>,
     toml: String,
+    python: String,
+    rust: String,
 }
 
 impl Edited {
@@ -77,7 +79,9 @@ impl Edited {
         };
         let numbers =
             found.into_iter().map(number).filter(|number| number.range[0] < number.range[1]).collect();
-        Ok(Settings { numbers, toml })
+        let changed = !self.set.is_empty();
+        let [python, rust] = [snippet::python, snippet::rust].map(|text| text(&recipe, changed));
+        Ok(Settings { numbers, toml, python, rust })
     }
 }
 

@@ -16,6 +16,7 @@ mod prefixes;
 mod router;
 #[cfg(feature = "site")]
 pub mod site;
+pub mod snippet;
 
 use lockstep::Device;
 use serde::{Deserialize, Serialize};
@@ -28,7 +29,7 @@ type Error = Box<dyn std::error::Error>;
 #[derive(Debug, Deserialize)]
 #[serde(tag = "ask", rename_all = "snake_case", deny_unknown_fields)]
 enum Request {
-    /// The numbers that a recipe's sliders set, and the recipe as TOML.
+    /// The numbers that a recipe's sliders set, and the texts to copy.
     Settings(edit::Edited),
     /// Loss and gradient over the ratio.
     Curve(edit::Edited),

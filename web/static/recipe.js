@@ -59,7 +59,7 @@ if (find("[data-recipe]")) {
     const settings = await ask({ ask: "settings", recipe, set });
     const curve = await ask({ ask: "curve", recipe, set });
     if (stale()) return;
-    find("#toml code").textContent = settings.toml;
+    for (const text of ["toml", "python", "rust"]) find(`#${text} code`).textContent = settings[text];
     curves(find("#loss"), find("#coef"), [{ name: recipe, curve }]);
     await drawGroup(stale);
     if (stale()) return;

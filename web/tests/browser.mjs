@@ -121,6 +121,7 @@ await check("a slider moves the plot to the library's bits at five points", asyn
     assert.notEqual(coef.lines[0].y[at], before[at], `point ${at} did not move`);
   }
   assert((await page.textContent("#toml")).includes(String(Math.fround(value)).slice(0, 4)), "the text to copy follows");
+  for (const text of ["#python", "#rust"]) assert((await page.textContent(text)).includes("recipe.toml"), `${text} has the named recipe`);
   await page.fill("[aria-label='gate.tau_pos, exactly']", "-1");
   await page.waitForFunction(() => document.querySelector("#error").textContent.includes("tau"));
   const refused = JSON.parse(natively({ ask: "curve", recipe: "sapo", set: { "gate.tau_pos": -1 } })).error;

@@ -1,7 +1,7 @@
 //! The site's files: a page for every recipe, and what it gives to copy.
 
 use lockstep::{Column, Recipe, recipe};
-use lockstep_web::site;
+use lockstep_web::{site, snippet};
 use std::fs;
 use std::io::Write as _;
 use std::process::{Command, Stdio};
@@ -28,19 +28,23 @@ fn every_recipe_has_its_page() -> Tested {
     Ok(())
 }
 
-/// A doctest of `site/snippet.rs` compiles and runs the text of one page; the others differ in name and
+/// A doctest of `snippet.rs` compiles and runs the text of one page; the others differ in name and
 /// columns alone.
 #[test]
 fn the_rust_text_that_runs_is_the_page() -> Tested {
-    let text = include_str!("../src/site/ppo_critic.txt");
-    assert_eq!(site::rust(&Recipe::named("ppo_critic")?), text, "src/site/ppo_critic.txt is out of date");
+    let text = include_str!("../src/ppo_critic.txt");
+    assert_eq!(
+        snippet::rust(&Recipe::named("ppo_critic")?, false),
+        text,
+        "src/ppo_critic.txt is out of date"
+    );
     Ok(())
 }
 
 #[test]
 fn every_field_of_the_rust_text_is_a_column() -> Tested {
     for name in recipe::names() {
-        let text = site::rust(&Recipe::named(name)?);
+        let text = snippet::rust(&Recipe::named(name)?, false);
         let fields = text.lines().filter_map(|line| line.strip_prefix("    ")?.split_once(": Some(&"));
         let columns: Vec<_> = fields.map(|(field, _)| Column::named(field)).collect();
         assert!(!columns.is_empty() && columns.iter().all(Option::is_some), "{text}");
@@ -51,11 +55,14 @@ fn every_field_of_the_rust_text_is_a_column() -> Tested {
 /// Python compiles every recipe's text.
 #[test]
 fn python_compiles() -> Tested {
-    let texts: Result<Vec<String>, _> =
-        recipe::names().iter().map(|name| Recipe::named(name).map(|recipe| site::python(&recipe))).collect();
+    let mut texts = Vec::new();
+    for name in recipe::names() {
+        let recipe = Recipe::named(name)?;
+        texts.extend([false, true].map(|changed| snippet::python(&recipe, changed)));
+    }
     let program = "import json, sys\nfor text in json.load(sys.stdin): compile(text, 'page', 'exec')";
     let mut running = Command::new("python3").args(["-c", program]).stdin(Stdio::piped()).spawn()?;
-    let json = serde_json::to_vec(&texts?)?;
+    let json = serde_json::to_vec(&texts)?;
     running.stdin.take().ok_or("no stdin")?.write_all(&json)?;
     assert!(running.wait()?.success());
     Ok(())

@@ -4,7 +4,6 @@
 mod facts;
 mod pages;
 mod recipe;
-mod snippet;
 
 use crate::Error;
 use base64::Engine as _;
@@ -14,8 +13,6 @@ use flate2::write::GzEncoder;
 use std::fs;
 use std::io::Write as _;
 use std::path::Path;
-
-pub use snippet::{python, rust};
 
 /// No file is larger; a page that is opened from a disk reads bytes from scripts.
 const LARGEST: usize = 2_000_000;

@@ -2,7 +2,7 @@
 
 use super::facts::{Facts, papers};
 use super::pages::{Site, copied, prose};
-use super::snippet;
+use crate::snippet;
 use maud::{Markup, html};
 
 /// The page.
@@ -61,8 +61,8 @@ fn content(recipe: &Facts) -> Markup {
             dl { @for [duty, meaning] in duties { dt { code { (duty) } } dd { (prose(meaning)) } } }
             h2 { "To copy" }
             (copied("toml", "TOML", &recipe.recipe.to_toml().unwrap_or_default()))
-            (copied("python", "Python", &snippet::python(&recipe.recipe)))
-            (copied("rust", "Rust", &snippet::rust(&recipe.recipe)))
+            (copied("python", "Python", &snippet::python(&recipe.recipe, false)))
+            (copied("rust", "Rust", &snippet::rust(&recipe.recipe, false)))
             h2 { "Bits" }
             p { "Both calls on the conformance batches, when this page was written:" }
             p { code.digest #published { (recipe.digest) } }

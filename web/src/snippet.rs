@@ -15,37 +15,43 @@ fn columns(recipe: &Recipe, call: Option<Call>) -> Vec<Column> {
     columns
 }
 
-/// The calls in Rust.
-pub fn rust(recipe: &Recipe) -> String {
-    of_columns(&recipe.name, &columns(recipe, None))
-}
-
-fn of_columns(name: &str, columns: &[Column]) -> String {
+/// The calls in Rust, with the named recipe, or with a changed one's TOML from a file.
+pub fn rust(recipe: &Recipe, changed: bool) -> String {
     let fields: String =
-        columns.iter().map(|column| format!("    {0}: Some(&{0}),\n", column.name())).collect();
+        columns(recipe, None).iter().map(|column| format!("    {0}: Some(&{0}),\n", column.name())).collect();
+    let opened = match changed {
+        false => format!("Recipe::named({:?})?", recipe.name),
+        true => "Recipe::from_toml(include_str!(\"recipe.toml\"))?".to_owned(),
+    };
     format!(
         "use lockstep::{{Device, Recipe, Rollouts}};\n\n\
          let rollouts = Rollouts {{\n{fields}    ..Rollouts::new(&cu_seqlens, &cu_groups)\n}};\n\
-         let (device, recipe) = (Device::cpu(), Recipe::named({name:?})?);\n\
+         let (device, recipe) = (Device::cpu(), {opened});\n\
          let credit = recipe.advantages(&device, &rollouts)?;      // once for each batch\n\
          let loss = recipe.loss(&device, &rollouts, &credit)?;     // for each update: its coef is dL/dlogp\n"
     )
 }
 
-/// The calls in Python.
-pub fn python(recipe: &Recipe) -> String {
+/// The calls in Python, with the named recipe, or with a changed one's TOML from a file.
+pub fn python(recipe: &Recipe, changed: bool) -> String {
     let arguments = |call| {
         let names = columns(recipe, Some(call)).into_iter().map(Column::name);
         ["cu_seqlens", "cu_groups"].into_iter().chain(names).map(|name| format!(", {name}={name}")).collect()
     };
     let (first, second): (String, String) = (arguments(Call::Advantages), arguments(Call::Loss));
-    let name = &recipe.name;
+    let (opened, recipe) = match changed {
+        false => ("", format!("{:?}", recipe.name)),
+        true => (
+            "with open(\"recipe.toml\") as file:\n    recipe = lockstep.Recipe(file.read())\n\n",
+            "recipe".to_owned(),
+        ),
+    };
     format!(
-        "import lockstep\n\n\
+        "import lockstep\n\n{opened}\
          # once for each batch\n\
-         credit = lockstep.advantages({name:?}{first})\n\
+         credit = lockstep.advantages({recipe}{first})\n\
          # for each update: loss.coef is dL/dlogp\n\
-         loss = lockstep.loss({name:?}, credit{second})\n"
+         loss = lockstep.loss({recipe}, credit{second})\n"
     )
 }
 

@@ -56,7 +56,7 @@ impl Update {
     /// Computes the balance of one softmax; all slices are `[V]`.
     ///
     /// Errors: lengths that disagree; a probability outside 0..=1 (with its index); parameters outside their
-    /// domain.
+    /// domain; a balance that is not finite.
     pub fn balance(&self, probability: &[f64], right: &[bool], sampled: &[bool]) -> Result<Balance, Error> {
         require::length("right", probability.len(), "one per answer", right.len())?;
         require::length("sampled", probability.len(), "one per answer", sampled.len())?;
@@ -75,11 +75,13 @@ impl Update {
         }
         let s = self.right * part[1][1] + self.wrong * part[0][1];
         let scale = self.rate / f64::from(self.samples);
-        Ok(Balance {
+        let balance = Balance {
             right: scale * ((self.right - s) * mass[0] * square[1][1]),
             wrong: scale * ((s - self.wrong) * mass[1] * square[0][1]),
             unsampled: scale * (s * (mass[1] * square[0][0] - mass[0] * square[1][0])),
-        })
+        };
+        require::finite("balance", balance.total())?;
+        Ok(balance)
     }
 }
 
@@ -119,6 +121,8 @@ mod tests {
         assert_eq!(update.balance(&[], &[], &[]), Ok(Balance::default()));
         let e = update.balance(&[0.2, 1.3], &[true; 2], &[true; 2]).unwrap_err();
         assert!(matches!(e, Error::Value { argument: "probability", index: Some(1), .. }));
+        let huge = Update { rate: f64::MAX, right: f64::MAX, ..update };
+        assert!(huge.balance(&[0.2, 0.8], &[true, false], &[true; 2]).is_err());
         let e = Update { wrong: 0.1, ..update }.balance(&[], &[], &[]).unwrap_err();
         assert!(matches!(e, Error::Value { argument: "wrong", .. }));
     }

@@ -19,7 +19,7 @@ use lockstep_core::require;
 /// contrast: the mean reward of the best minus that of the worst.
 ///
 /// Errors: an odd number of places, or none; more places than rollouts; an `order` of the wrong length; a
-/// reward that is not finite (index).
+/// reward that is not finite (index); a contrast that is not finite.
 ///
 /// ```
 /// use lockstep_schedule::contrast::subset;
@@ -41,7 +41,9 @@ pub fn subset(rewards: &[f64], order: &mut [u32], chosen: &mut [u32]) -> Result<
     worst.copy_from_slice(&order[n - half..]);
     worst.reverse();
     let mean = |of: &[u32]| of.iter().map(|i| rewards[*i as usize] / half as f64).sum::<f64>();
-    Ok(mean(best) - mean(worst))
+    let contrast = mean(best) - mean(worst);
+    require::finite("contrast", contrast)?;
+    Ok(contrast)
 }
 
 #[cfg(test)]
@@ -92,6 +94,7 @@ mod tests {
             subset(&[1.0, f64::NAN], &mut order[..2], &mut chosen[..2]),
             Err(Error::Value { argument: "rewards", index: Some(1), .. })
         ));
+        assert!(subset(&[f64::MAX, f64::MIN], &mut order[..2], &mut chosen[..2]).is_err());
         assert!(matches!(
             subset(&[1.0, 2.0], &mut order, &mut chosen[..2]),
             Err(Error::Length { argument: "order", expected: 2, .. })

@@ -68,7 +68,8 @@ impl AdaptiveKl {
 
     /// Updates β after a step with mean KL `current`, and returns it.
     ///
-    /// Errors, which leave β unchanged: a KL that is not finite; `n_steps` of five horizons or more.
+    /// Errors, which leave β unchanged: a KL that is not finite; `n_steps` of five horizons or more; a β beyond
+    /// the range of binary64.
     pub fn update(&mut self, current: f64, n_steps: u64) -> Result<f64, Error> {
         require::finite("current kl", current)?;
         let share = n_steps as f64 / self.horizon;
@@ -78,8 +79,10 @@ impl AdaptiveKl {
         let error = current / self.target - 1.0;
         let error = if error > ERROR_BOUND { ERROR_BOUND } else { error };
         let error = if error < -ERROR_BOUND { -ERROR_BOUND } else { error };
-        self.value *= 1.0 + error * share;
-        Ok(self.value)
+        let value = self.value * (1.0 + error * share);
+        require::positive("kl value", value)?;
+        self.value = value;
+        Ok(value)
     }
 }
 
@@ -112,6 +115,8 @@ mod tests {
         let mut beta = AdaptiveKl { value: 1.0, target: 5.0, horizon: 100.0 };
         assert!(beta.update(f64::NAN, 1).is_err() && beta.update(1.0, 500).is_err());
         assert_eq!(beta.value, 1.0);
+        let mut huge = AdaptiveKl { value: f64::MAX, ..beta };
+        assert!(huge.update(f64::MAX, 10).is_err() && huge.value == f64::MAX);
         assert!(AdaptiveKl::new(0.0, 1.0, 1.0).is_err() && AdaptiveKl::new(1.0, f64::NAN, 1.0).is_err());
         let mut fixed = FixedKl { value: 0.1 };
         assert_eq!(fixed.update(f64::NAN, 1), Ok(0.1));

@@ -19,7 +19,7 @@ use lockstep_core::require;
 /// Fills `rollouts` and returns the shadow price μ.
 ///
 /// Errors: lengths that disagree; a share or variance below 0 or not finite (with its index); shares that are
-/// all 0; n̄ not above 0.
+/// all 0; n̄ not above 0; a result that is not finite.
 pub fn allocate(share: &[f64], variance: &[f64], mean: f64, rollouts: &mut [f64]) -> Result<f64, Error> {
     require::some("share", "one per bin", share.len())?;
     require::length("variance", share.len(), "one per bin", variance.len())?;
@@ -37,7 +37,9 @@ pub fn allocate(share: &[f64], variance: &[f64], mean: f64, rollouts: &mut [f64]
     for (n, v) in rollouts.iter_mut().zip(variance) {
         *n = if sum > 0.0 { mean * (Soft::sqrt64(*v) / sum) } else { mean / shares };
     }
+    require::each("rollouts", rollouts, "a finite number", f64::is_finite)?;
     let root = sum / mean;
+    require::finite("price", root * root)?;
     Ok(root * root)
 }
 
@@ -83,6 +85,8 @@ mod tests {
         assert_eq!(n, [4.0, 4.0]);
         allocate(&[0.5, 0.5], &[0.0, 1.0], 4.0, &mut n).unwrap();
         assert_eq!(n, [0.0, 8.0]);
+        assert!(allocate(&[1e-300], &[0.0], 1e300, &mut [0.0]).is_err());
+        assert!(allocate(&[1.0], &[1.0], 1e-300, &mut [0.0]).is_err());
         let e = allocate(&[0.5, -0.5], &[0.0, 1.0], 4.0, &mut n).unwrap_err();
         assert!(matches!(e, Error::Value { argument: "share", index: Some(1), .. }));
         assert!(matches!(

@@ -76,8 +76,8 @@ fn kl(config: &mut Config<'_>, inputs: &Inputs<'_>) -> Result<Plan, String> {
     let weighting = if weighted { "through_ratio" } else { "none" };
     let table = kl_table(name, 1.0, clamps, weighting);
     let mut to = Setup::new(Overlay::new("nemo"), Calls::Loss, KL, &["kl", "dkl_dlogp"]);
-    to.exception = steep_k3(inputs)?.filter(|_| name == "k3" && weighted && clamps == [None; 2]);
     to.recipe.set("kl", table);
+    to.exception = steep_k3(&to.recipe.recipe()?, inputs)?;
     to.recipe.word("aggregation.mode", "token-sum");
     to.prepare = Some(Box::new(move |inputs, columns, _| {
         // The weights are relative to the sampler.

@@ -17,7 +17,7 @@ use lockstep::core::policy_loss::SequenceRule;
 use lockstep::ops::correction::mean_abs_log_ratio;
 use lockstep::ops::whiten::WhitenParams;
 use lockstep::ops::{self, whiten};
-use lockstep::recipe::{AggregationMode, KlEstimator, WeightRule};
+use lockstep::recipe::{AggregationMode, KlChoice, KlEstimator, KlWeighting, WeightRule};
 use lockstep::{Advantage, Batch, Credit, Device, Metrics, Recipe, Rollouts, RolloutsBuf};
 
 #[rustfmt::skip]
@@ -157,17 +157,23 @@ fn kl_table(config: &mut Config<'_>, coef: f64) -> Result<String, String> {
 fn kl(config: &mut Config<'_>, inputs: &Inputs<'_>) -> Result<Plan, String> {
     let table = kl_table(config, 1.0)?;
     let mut to = Setup::new(Overlay::new("slime"), Calls::Loss, KL, &[]);
-    let exact = table.contains("clamp_out") || !table.contains("\"k3\"") || !table.contains("through_ratio");
-    to.exception = steep_k3(inputs)?.filter(|_| !exact);
     to.recipe.set("kl", table);
+    to.exception = steep_k3(&to.recipe.recipe()?, inputs)?;
     to.recipe.word("aggregation.mode", "token-sum");
     to.own("kl", |o| numbers::get(o, "kl").map(Got::double));
     to.own("dkl_dlogp", |o| numbers::get(o, "dkl_dlogp").map(Got::double));
     Ok(Plan::recipe(to))
 }
 
-/// The difference of a k3 far above 0 whose gradient flows through the ratio too.
-pub(super) fn steep_k3(inputs: &Inputs<'_>) -> Result<Option<Exception>, String> {
+/// The difference of a k3 far above 0, without clamps, whose gradient flows through the ratio too.
+pub(super) fn steep_k3(recipe: &Recipe, inputs: &Inputs<'_>) -> Result<Option<Exception>, String> {
+    let through_ratio = |kl: &KlChoice| {
+        let clamped = kl.clamp_in.or(kl.clamp_out).is_some();
+        !clamped && (kl.estimator, kl.importance_weighted) == (KlEstimator::K3, KlWeighting::ThroughRatio)
+    };
+    if !recipe.kl.as_ref().is_some_and(through_ratio) {
+        return Ok(None);
+    }
     let [new, reference] = [inputs.numbers("logp_new")?, inputs.numbers("logp_ref")?];
     let live = inputs.shape()?.live;
     let steep =

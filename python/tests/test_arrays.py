@@ -45,6 +45,17 @@ def test_a_recipe_is_a_name_toml_or_a_mapping():
         lockstep.recipe({"extends": "dapo", "gate.clip_ratio_hi": 0.5})
 
 
+def test_results_survive_pickle():
+    credit, loss = lockstep.step("dapo", rewards=[1.0, 0.0], **PACKED)
+    for copied in (copy.deepcopy, lambda own: pickle.loads(pickle.dumps(own))):
+        other, loss_again = copied(credit), copied(loss)
+        assert other.advantage.tobytes() == credit.advantage.tobytes() and not other.per_token
+        assert loss_again.coef.tobytes() == loss.coef.tobytes() and loss_again.loss == loss.loss
+        assert loss_again.metrics == loss.metrics != {}
+        with pytest.raises(lockstep.Error, match="has no totals"):
+            loss_again.totals()
+
+
 def test_a_recipe_survives_pickle():
     for name in lockstep.names():
         own = lockstep.recipe(name)

@@ -157,6 +157,11 @@ class Credit:
         if self.pending is not None:
             self.pending()
 
+    def __getstate__(self) -> dict[str, Any]:
+        """Returns the arrays, checked: a copy has nothing to wait for."""
+        self.check()
+        return {**self.__dict__, "pending": None}
+
 
 @dataclass
 class Loss:
@@ -185,6 +190,11 @@ class Loss:
         """
         if self._results is not None and self._results[1].pending is not None:
             self._results[1].pending()
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Returns the arrays and the metrics, checked. A copy has no `totals`: those are of the rows here."""
+        self.check()
+        return {**self.__dict__, "metrics": self.metrics, "_results": None}
 
     def totals(self) -> Totals:
         """Returns exact totals of the loss (without a critic's) and the metrics of these rows.

@@ -203,6 +203,8 @@ fn a_wrong_text_is_told_where() {
         ("extends = = 3\n", "line 1, column 11\n", ""),
         // About the text as a whole.
         ("extends = 3\n", "", "extends is 3"),
+        ("[gate]\nkind = \"sapo\"\ntau_pos = \"a\"\n", "line 3, column 11\n", "invalid type"),
+        ("extends = \"dapo\"\ngate.clip_ratio_low = [1]\n", "line 2, column 23\n", "invalid type"),
         ("[kl]\nestimator = \"k3\"\n", "line 1, column 1\n", "missing field `coef`"),
     ] {
         let error = Recipe::from_toml(text).unwrap_err().to_string();

@@ -114,7 +114,7 @@ pub(super) fn read(text: &str, own: Option<Table>) -> Result<Recipe, Error> {
     };
     spell_estimator(&mut changes);
     overlay(&mut table, &changes);
-    let recipe = build(table).map_err(|merged| wrong(place::in_text(text, merged)))?;
+    let recipe = build(table.clone()).map_err(|merged| wrong(place::in_text(text, &table, merged)))?;
     numbers::check(text, &recipe)?;
     let written = Table::try_from(&recipe).map_err(|e| Error::Recipe(e.to_string()))?;
     match positional(&changes, &written) {

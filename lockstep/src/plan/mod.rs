@@ -169,9 +169,8 @@ impl Recipe {
         self.check()?;
         let Capacity { tokens, sequences, groups } = capacity;
         for (name, number) in [("tokens", tokens), ("sequences", sequences), ("groups", groups)] {
-            if number == 0 || number >= u32::MAX as usize {
-                let because = "1 to 2^32 - 2";
-                return Err(Error::Plan(format!("capacity.{name} is {number}: expected {because}")));
+            if number >= u32::MAX as usize {
+                return Err(Error::Plan(format!("capacity.{name} is {number}: expected at most 2^32 - 2")));
             }
         }
         let mut plan = Plan {

@@ -50,8 +50,7 @@ impl Recipe {
         let capacity =
             Capacity { tokens: batch.tokens(), sequences: batch.sequences(), groups: batch.groups() };
         // A launch leaves a sequence out for one reason, the column or the rejection.
-        let two_reasons = rollouts.valid.is_some() && self.counts_kept();
-        if two_reasons || [capacity.tokens, capacity.sequences, capacity.groups].contains(&0) {
+        if rollouts.valid.is_some() && self.counts_kept() {
             return Ok(None);
         }
         let plan = self.plan_exactly(capacity, calls, outputs)?;

@@ -255,7 +255,7 @@ crate::kernel! {
         /// Log-probabilities of the reference policy, `[N]`.
         pub logp_ref: In<'a, f32> [tokens],
         /// Estimator and clamps.
-        pub kl: Kl,
+        pub kl: Kl where valid,
         /// Value of the estimator, `[N]`.
         pub value: Option<Out<'a, f32>> [tokens],
         /// d value / d logp, `[N]`.

@@ -24,7 +24,6 @@
 //!
 //! **Variants**: TRL and slime do not guard r; verl does not have this term.
 
-use crate::Error;
 use crate::kl::{Kl, KlFormula};
 use crate::num::{self, Arith};
 use crate::op::Kernel;
@@ -46,9 +45,9 @@ crate::kernel! {
         /// Log-probabilities of the reference policy, `[N]`.
         pub logp_ref: In<'a, f32> [tokens],
         /// Estimator and its clamps.
-        pub kl: Kl,
+        pub kl: Kl where valid,
         /// Guard applied to the log-ratio before r = exp(·).
-        pub guard: Guard,
+        pub guard: Guard where valid,
         /// Whether the gradient also flows through r.
         pub through_ratio: bool,
         /// Value r·k, `[N]`.
@@ -61,14 +60,6 @@ crate::kernel! {
         pub row_alarm: Out<'a, u32> [sequences],
     }
     unsafe "kl_importance", over cu_seqlens (tokens, sequences);
-}
-
-impl KlImportance<'_> {
-    /// Checks that clamps and guard are in their domain.
-    pub fn check(&self) -> Result<(), Error> {
-        self.kl.check()?;
-        self.guard.check()
-    }
 }
 
 /// Any estimator, chosen per token.

@@ -30,7 +30,6 @@ use crate::aggregate::{Weight, WeightFrom};
 use crate::num::{self, Arith};
 use crate::op::Kernel;
 use crate::ragged::{In, Mask, Offsets, Out, Sink, Stream, flag, sink};
-use crate::require;
 use crate::team::{Element, Lane, Team};
 
 crate::kernel! {
@@ -47,9 +46,9 @@ crate::kernel! {
         /// Returns, `[N]`.
         pub returns: In<'a, f32> [tokens],
         /// Largest distance of V from V_old; ∞ for no clipping.
-        pub cliprange_value: f32,
+        pub cliprange_value: f32 where bound,
         /// Huber's δ: larger errors enter linearly; ∞ for the square only.
-        pub huber_delta: f32,
+        pub huber_delta: f32 where bound,
         /// Aggregation weight.
         pub weight: Weight,
         /// Numbers of the aggregation that are read from memory.
@@ -67,22 +66,13 @@ crate::kernel! {
         /// Above [`flag::LIMIT`] if a live input or result is bad, `[S]`.
         pub row_alarm: Out<'a, u32> [sequences],
     }
-    unsafe "value_loss", over cu_seqlens (tokens, sequences);
-}
-
-impl ValueLoss<'_> {
-    /// Checks that the scalar parameters are in their domain and compatible with the arrays.
-    ///
-    /// Errors: a `cliprange_value` or `huber_delta` that is NaN or not positive; a finite `cliprange_value`
-    /// without `values_old`; those of [`WeightFrom::check`].
-    pub fn check(&self) -> Result<(), Error> {
-        require::bound("cliprange_value", self.cliprange_value)?;
-        require::bound("huber_delta", self.huber_delta)?;
-        if self.values_old.is_none() && self.cliprange_value < f32::INFINITY {
-            return Err(Error::Combination { argument: "values_old", expected: "needed to clip values" });
-        }
-        self.weight_from.check(&self.weight)
-    }
+    unsafe "value_loss", over cu_seqlens (tokens, sequences),
+        require |k| {
+            if k.values_old.is_none() && k.cliprange_value < f32::INFINITY {
+                return Err(Error::Combination { argument: "values_old", expected: "needed to clip values" });
+            }
+            k.weight_from.check(&k.weight)
+        };
 }
 
 #[derive(Clone, Copy)]

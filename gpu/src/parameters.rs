@@ -13,6 +13,9 @@ pub unsafe trait Encoded {
     /// The parameters of the kernel's entry point.
     fn parameters(&self) -> Parameters;
 
+    /// See [`Launch::check`].
+    fn check(&self) -> Result<(), lockstep_core::Error>;
+
     /// See [`Launch::check_bounds`].
     fn check_bounds(&self) -> Result<(), lockstep_core::Error>;
 }
@@ -22,6 +25,10 @@ pub unsafe trait Encoded {
 unsafe impl<K: DisjointRows> Encoded for K {
     fn parameters(&self) -> Parameters {
         Parameters::of(self)
+    }
+
+    fn check(&self) -> Result<(), lockstep_core::Error> {
+        Launch::check(self)
     }
 
     fn check_bounds(&self) -> Result<(), lockstep_core::Error> {

@@ -104,12 +104,14 @@ impl<D: Driver> Gpu<D> {
     /// Elements that the kernel does not write keep their values. Memory is kept for the next run
     /// ([`trim`](Gpu::trim) releases it). Several threads may run at once.
     ///
-    /// Errors, by the name of the argument: an array that is too short for the rows, or an index out of
-    /// bounds ([`Launch::check_bounds`]), because accesses are not checked on a device; and what the driver
-    /// reports.
+    /// Errors, by the name of the argument: a scalar out of its domain ([`Launch::check`]); an array that is
+    /// too short for the rows, or an index out of bounds ([`Launch::check_bounds`]), because accesses are not
+    /// checked on a device; and what the driver reports.
     ///
+    /// [`Launch::check`]: lockstep_core::op::Launch::check
     /// [`Launch::check_bounds`]: lockstep_core::op::Launch::check_bounds
     pub fn run<K: Encoded + ?Sized>(&self, kernel: &K) -> Result<(), Error> {
+        kernel.check()?;
         kernel.check_bounds()?;
         self.run_staged(kernel.parameters())
     }

@@ -186,11 +186,12 @@ impl Device {
 
     /// Runs every row of an op over host memory. On a GPU, inputs are copied to the device and outputs back.
     ///
-    /// Errors: an array whose length does not match the rows or an index out of bounds, with the array's
-    /// name; the reason why a GPU cannot run the op.
+    /// Errors: a scalar out of its domain; an array whose length does not match the rows or an index out of
+    /// bounds, with the array's name; the reason why a GPU cannot run the op.
     pub fn run<K: Compiled>(&self, kernel: &K) -> Result<(), Error> {
         match &self.kind {
             Kind::Cpu(cpu) => {
+                kernel.check()?;
                 kernel.check_bounds()?;
                 cpu.run(kernel);
             }

@@ -89,6 +89,7 @@ impl Place {
     fn launch<K: lockstep::Compiled>(&self, kernel: &K) -> Result<(), Error> {
         match self {
             Place::Cpu(cpu) => {
+                kernel.check()?;
                 kernel.check_bounds()?;
                 cpu.run(kernel);
                 Ok(())

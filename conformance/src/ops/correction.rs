@@ -73,7 +73,7 @@ impl OpTest for Correction {
     fn run(&self, backend: &dyn Backend, data: &Data, out: &mut Outputs<'_>) -> Result<(), String> {
         let (cu_seqlens, loss_mask) = (data.packed()?, data.masked());
         match *self {
-            Correction::Mismatch { bound } => backend.run(&checked!(RolloutMismatch {
+            Correction::Mismatch { bound } => backend.run(&RolloutMismatch {
                 cu_seqlens,
                 loss_mask,
                 logp_old: In::new(&data.element[0]),
@@ -83,8 +83,8 @@ impl OpTest for Correction {
                 row_maxima: out.rows(&["max_d", "max_neg_d"]),
                 row_tokens: out.row("row_tokens"),
                 row_alarm: out.alarm(),
-            })),
-            Correction::Weights(params) => backend.run(&checked!(RolloutCorrection {
+            }),
+            Correction::Weights(params) => backend.run(&RolloutCorrection {
                 cu_seqlens,
                 loss_mask,
                 logp_old: In::new(&data.element[0]),
@@ -101,7 +101,7 @@ impl OpTest for Correction {
                 row_sums: out.rows(&WEIGHTS),
                 row_maxima: out.rows(&MAXIMA),
                 row_alarm: out.alarm(),
-            })),
+            }),
             Correction::Normalize { totals } => backend.run(&NormalizeWeights {
                 cu_seqlens,
                 loss_mask,

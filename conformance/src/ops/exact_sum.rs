@@ -78,7 +78,7 @@ where
     let digits =
         out.array(exact_sum::digits::<V>(values.len()), move |digits| by_name(&PARTS, &by_row::<V>(&digits)));
     let (values, mask) = (In::new(values), data.masked());
-    backend.run(&checked!(ExactDigits { values, mask, square, digits }))
+    backend.run(&ExactDigits { values, mask, square, digits })
 }
 
 fn planes<V: Summand>(data: &Data, values: &[f64]) -> Vec<Want> {

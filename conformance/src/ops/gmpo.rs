@@ -50,7 +50,7 @@ impl OpTest for Gmpo {
         let input = |k: usize| In::new(&data.element[k][..]);
         let weight = Weight { per_row: PerRow::One, denominator: self.denominator, scale: 1.0 };
         let partials = Partials::of(weight, self.counted);
-        backend.run(&checked!(PolicyLossGmpo {
+        backend.run(&PolicyLossGmpo {
             cu_seqlens: data.packed()?,
             loss_mask: data.masked(),
             logp: input(slot::LOGP),
@@ -73,7 +73,7 @@ impl OpTest for Gmpo {
                 row_maxima: out.rows(&MAXIMA),
                 band: BAND,
             }),
-        }))
+        })
     }
 
     fn expect(&self, data: &Data) -> Vec<Want> {

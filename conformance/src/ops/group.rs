@@ -27,7 +27,7 @@ impl OpTest for Group {
         &[allow("group_advantage", &["advantage", "mean", "std", "residual"], 1.0, ROUNDED)];
 
     fn run(&self, backend: &dyn Backend, data: &Data, out: &mut Outputs<'_>) -> Result<(), String> {
-        backend.run(&checked!(GroupAdvantage {
+        backend.run(&GroupAdvantage {
             cu_groups: data.packed()?,
             rewards: In::new(&data.element[0]),
             valid: data.masked(),
@@ -47,7 +47,7 @@ impl OpTest for Group {
             status: out.row("status"),
             pivot: (!data.row.is_empty()).then(|| out.row("pivot")),
             residual: (!data.row.is_empty()).then(|| out.element("residual")),
-        }))
+        })
     }
 
     fn expect(&self, data: &Data) -> Vec<Want> {

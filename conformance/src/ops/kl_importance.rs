@@ -33,7 +33,7 @@ impl OpTest for KlImportance {
 
     fn run(&self, backend: &dyn Backend, data: &Data, out: &mut Outputs<'_>) -> Result<(), String> {
         let input = |k: usize| In::new(&data.element[k][..]);
-        backend.run(&checked!(Kernel {
+        backend.run(&Kernel {
             cu_seqlens: data.packed()?,
             loss_mask: data.masked(),
             logp: input(slot::LOGP),
@@ -46,7 +46,7 @@ impl OpTest for KlImportance {
             row_alarm: out.alarm(),
             value: self.outputs.then(|| out.element("kl")),
             gradient: self.outputs.then(|| out.element("gradient")),
-        }))
+        })
     }
 
     fn expect(&self, data: &Data) -> Vec<Want> {

@@ -68,7 +68,7 @@ impl OpTest for Logits {
         match (self.format, self.which) {
             (_, Which::Otr { beta, gradient }) => {
                 let (labels, live) = of_rows(data);
-                backend.run(&checked!(OtrExact {
+                backend.run(&OtrExact {
                     rows: self.rows(data, &data.element[0], &live),
                     labels: In::new(&labels),
                     kappa: self.temperature,
@@ -77,7 +77,7 @@ impl OpTest for Logits {
                     loss: out.row("loss"),
                     row_alarm: out.alarm(),
                     gradient: gradient.then(|| out.element("gradient")),
-                }))
+                })
             }
             (Suffix::None, _) => self.run_as::<f32>(backend, data, out),
             (Suffix::Bf16, _) => self.run_as::<Bf16>(backend, data, out),
@@ -209,7 +209,7 @@ impl Logits {
         };
         let space = Space::new();
         let state = self.statistics(backend, rows, &labels, entropy, &mut Outputs::of(data, &space))?;
-        backend.run(&checked!(LogitsGradient {
+        backend.run(&LogitsGradient {
             rows,
             labels: In::new(&labels),
             vocab_start: None,
@@ -219,7 +219,7 @@ impl Logits {
             coef_entropy: entropy.then(|| In::new(&data.row[COEF_ENTROPY][..])),
             gradient: out.element("gradient"),
             row_alarm: out.alarm(),
-        }))
+        })
     }
 
     fn statistics<S: Storage>(
@@ -234,12 +234,12 @@ impl Logits {
         for<'a> LogitsStatistics<'a, S>: Compiled,
     {
         let mut state = vec![f64::POISON; STATE * rows.rows];
-        backend.run(&checked!(LogitsStatistics {
+        backend.run(&LogitsStatistics {
             rows,
             labels: In::new(labels),
             temperature: self.temperature,
             results: results(out, moments, &mut state),
-        }))?;
+        })?;
         Ok(state)
     }
 }

@@ -35,7 +35,7 @@ impl OpTest for LogitsKl {
     fn run(&self, backend: &dyn Backend, data: &Data, out: &mut Outputs<'_>) -> Result<(), String> {
         let (_, live) = of_rows(data);
         let (rows, vocab) = (data.rows(), data.elements() / data.rows());
-        backend.run(&checked!(Kernel {
+        backend.run(&Kernel {
             rows: LogitRows {
                 logits: In::new(&data.element[0]),
                 rows,
@@ -49,7 +49,7 @@ impl OpTest for LogitsKl {
             value: out.row("kl"),
             row_alarm: out.alarm(),
             gradient: self.gradient.then(|| out.element("gradient")),
-        }))
+        })
     }
 
     fn expect(&self, data: &Data) -> Vec<Want> {

@@ -120,16 +120,6 @@ pub mod oracle {
     pub mod whiten;
 }
 
-/// A kernel whose arguments have been checked, as its public call does.
-macro_rules! checked {
-    ($kernel:expr) => {{
-        let kernel = $kernel;
-        kernel.check().map_err(|error| error.to_string())?;
-        kernel
-    }};
-}
-use checked;
-
 /// The names in core's table of the ops that these arguments cover, by variant; the first names the stream.
 macro_rules! names {
     ($($variant:pat => $name:expr,)*) => {
@@ -161,7 +151,7 @@ use std::fmt::Debug;
 
 /// What most files of an op use.
 mod prelude {
-    pub(super) use super::{Fault, OpTest, checked, names, same};
+    pub(super) use super::{Fault, OpTest, names, same};
     pub(super) use crate::backend::Backend;
     pub(super) use crate::cases::hash::Source;
     pub(super) use crate::cases::masks::{Mask, garbage};

@@ -44,7 +44,7 @@ impl OpTest for Novelty {
             }
         }
         let [majority, minority, width, invalid] = self.bands;
-        backend.run(&checked!(Kernel {
+        backend.run(&Kernel {
             cu_groups: data.packed()?,
             pair_start: In::new(&start),
             similarity: In::new(&pairs),
@@ -57,7 +57,7 @@ impl OpTest for Novelty {
             invalid,
             shaped: out.scores("shaped"),
             novelty: out.element("novelty"),
-        }))
+        })
     }
 
     fn expect(&self, data: &Data) -> Vec<Want> {

@@ -44,7 +44,7 @@ impl OpTest for OptimalTokenBaseline {
         let count =
             |pair: &[u32]| (pair[0] as usize..pair[1] as usize).filter(|i| data.live(*i)).count() as u32;
         let live: Vec<u32> = cu_seqlens.windows(2).map(count).collect();
-        backend.run(&checked!(Kernel {
+        backend.run(&Kernel {
             cu_groups: offsets("cu_groups", &cu_groups, cu_seqlens.len() - 1, "sequences")?,
             cu_seqlens: offsets("cu_seqlens", &cu_seqlens, data.elements(), "elements")?,
             loss_mask: data.masked(),
@@ -53,7 +53,7 @@ impl OpTest for OptimalTokenBaseline {
             eps: self.eps,
             lone_tail: self.lone_tail_is_raw.then(|| In::new(&live)),
             advantage: out.element("advantage"),
-        }))
+        })
     }
 
     fn expect(&self, data: &Data) -> Vec<Want> {

@@ -64,7 +64,7 @@ impl OpTest for Ratios {
                 logp_prox: out.element("logp_prox"),
                 row_alarm: out.alarm(),
             }),
-            Ratios::Staleness { current, max } => backend.run(&checked!(Staleness {
+            Ratios::Staleness { current, max } => backend.run(&Staleness {
                 cu_seqlens: offsets,
                 loss_mask: mask,
                 versions: In::new(&versions),
@@ -75,7 +75,7 @@ impl OpTest for Ratios {
                 row_start: out.row("row_start"),
                 row_off_policy: out.row("row_off_policy"),
                 row_kept: out.row("row_kept"),
-            })),
+            }),
             Ratios::Ess { eps } => backend.run(&EffectiveSampleSize {
                 offsets,
                 mask,

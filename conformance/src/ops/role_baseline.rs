@@ -27,7 +27,7 @@ impl OpTest for RoleBaseline {
 
     fn run(&self, backend: &dyn Backend, data: &Data, out: &mut Outputs<'_>) -> Result<(), String> {
         let state: Vec<f64> = data.row[0].iter().map(|x| f64::from(*x)).collect();
-        backend.run(&checked!(Kernel {
+        backend.run(&Kernel {
             cu_roles: data.packed()?,
             rewards: In::new(&data.element[0]),
             valid: data.masked(),
@@ -36,7 +36,7 @@ impl OpTest for RoleBaseline {
             state: In::new(&state),
             advantage: out.element("advantage"),
             state_out: out.row("state_out"),
-        }))
+        })
     }
 
     fn expect(&self, data: &Data) -> Vec<Want> {

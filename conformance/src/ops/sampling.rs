@@ -50,7 +50,7 @@ impl OpTest for Sampling {
         let live = Mask::new(self.masked.then_some(&live[..]));
         let rows = LogitRows { logits: In::new(&data.element[0]), rows: n, vocab, live };
         match self.which {
-            Which::Tokens { temperature, seed, first } => backend.run(&checked!(DrawTokens {
+            Which::Tokens { temperature, seed, first } => backend.run(&DrawTokens {
                 rows,
                 temperature,
                 draws: self.draws,
@@ -60,11 +60,11 @@ impl OpTest for Sampling {
                     vec![element("counts", Values::U32(counted(&tokens, vocab, draws)))]
                 }),
                 row_alarm: out.alarm(),
-            })),
+            }),
             Which::Otr { beta, gradient: wanted } => {
                 let candidates: Vec<u32> =
                     (0..n).flat_map(|r| candidates(&data.element[0][data.span(r)], self.draws)).collect();
-                backend.run(&checked!(OtrSampled {
+                backend.run(&OtrSampled {
                     rows,
                     labels: In::new(&labels),
                     candidates: In::new(&candidates),
@@ -74,7 +74,7 @@ impl OpTest for Sampling {
                     loss: out.row("loss"),
                     row_alarm: out.alarm(),
                     gradient: wanted.then(|| out.element("gradient")),
-                }))
+                })
             }
         }
     }

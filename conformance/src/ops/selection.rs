@@ -66,7 +66,7 @@ impl OpTest for Selection {
                     covariance: out.element("covariance"),
                 })
             }
-            Selection::Key { band, unclipped, order } => backend.run(&checked!(SelectionKey {
+            Selection::Key { band, unclipped, order } => backend.run(&SelectionKey {
                 cu_seqlens: offsets,
                 loss_mask: mask,
                 values: input(slot::ADVANTAGE),
@@ -80,7 +80,7 @@ impl OpTest for Selection {
                 }),
                 order,
                 keys: out.element("key"),
-            })),
+            }),
             Selection::Counts { prefix, shift } => backend.run(&DigitCounts {
                 offsets,
                 keys: In::new(&data.index),

@@ -34,7 +34,7 @@ impl OpTest for Shape {
     fn run(&self, backend: &dyn Backend, data: &Data, out: &mut Outputs<'_>) -> Result<(), String> {
         let flags: Vec<u8> = data.element[1].iter().map(|x| u8::from(*x > 0.0)).collect();
         let reference: Vec<u32> = data.row[0].iter().map(|x| *x as u32).collect();
-        backend.run(&checked!(Kernel {
+        backend.run(&Kernel {
             cu_groups: data.packed()?,
             rewards: In::new(&data.element[0]),
             valid: data.masked(),
@@ -44,7 +44,7 @@ impl OpTest for Shape {
             flags: Some(In::new(&flags)),
             reference: Some(In::new(&reference)),
             shaped: out.scores("shaped"),
-        }))
+        })
     }
 
     fn expect(&self, data: &Data) -> Vec<Want> {

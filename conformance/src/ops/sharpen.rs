@@ -36,7 +36,7 @@ impl OpTest for Sharpen {
 
     fn run(&self, backend: &dyn Backend, data: &Data, out: &mut Outputs<'_>) -> Result<(), String> {
         let references: Vec<f64> = (0..data.elements()).map(|i| reference(data, i)).collect();
-        backend.run(&checked!(Kernel {
+        backend.run(&Kernel {
             cu_groups: data.packed()?,
             advantage: In::new(&data.element[1]),
             rewards: In::new(&data.element[0]),
@@ -47,7 +47,7 @@ impl OpTest for Sharpen {
             tokens: self.per_token.then(|| In::new(&data.index[..])),
             sharpening: self.sharpening,
             sharpened: out.element("sharpened"),
-        }))
+        })
     }
 
     fn expect(&self, data: &Data) -> Vec<Want> {

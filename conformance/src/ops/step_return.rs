@@ -26,14 +26,14 @@ impl OpTest for StepReturn {
 
     fn run(&self, backend: &dyn Backend, data: &Data, out: &mut Outputs<'_>) -> Result<(), String> {
         let matches = matches(data);
-        backend.run(&checked!(Kernel {
+        backend.run(&Kernel {
             cu_steps: data.packed()?,
             rewards: In::new(&data.element[0]),
             matches: In::new(&matches),
             gamma: self.gamma,
             include_first_mismatch: self.include_first_mismatch,
             returns: out.element("returns"),
-        }))
+        })
     }
 
     fn expect(&self, data: &Data) -> Vec<Want> {

@@ -39,7 +39,7 @@ impl OpTest for Totals {
         let (mut sums, mut maxima) = ([f64::POISON; SUMS], [f32::POISON; 2]);
         let (tokens, alarms) = data.index.split_at(sequences);
         let (row_loss, row_sums) = data.element64.split_at(sequences);
-        backend.run(&checked!(LossTotals {
+        backend.run(&LossTotals {
             row_loss: In::new(row_loss),
             row_tokens: In::new(tokens),
             row_alarm: In::new(alarms),
@@ -52,7 +52,7 @@ impl OpTest for Totals {
                 sums: Out::new(&mut sums),
                 maxima: Out::new(&mut maxima),
             }),
-        }))?;
+        })?;
         let poison = f64::POISON;
         let Values::F64(mut totals) = u64::values(count.to_vec()) else { unreachable!("as it says there") };
         totals.push(if alarm[0] == POISON { poison } else { alarm[0].into() });

@@ -295,7 +295,7 @@ impl Tree {
         let parent: Vec<u32> = trees.nodes.iter().map(|node| place(node.parent)).collect();
         let leaf: Vec<u32> = trees.leaf.iter().map(|node| place(*node)).collect();
         let std: Vec<f32> = (0..cu_groups.len() - 1).map(|g| self.std(g) as f32).collect();
-        backend.run(&checked!(TreeAdvantage {
+        backend.run(&TreeAdvantage {
             cu_seqlens: data.packed()?,
             cu_groups: offsets("cu_groups", &cu_groups, sequences, "sequences")?,
             loss_mask: data.masked(),
@@ -309,7 +309,7 @@ impl Tree {
             std: self.full.then(|| In::new(&std[..])),
             eps: EPS,
             token_advantage: out.element("token_advantage"),
-        }))
+        })
     }
 }
 

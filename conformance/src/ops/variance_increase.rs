@@ -27,7 +27,7 @@ impl OpTest for VarianceIncrease {
         "a search that stops at the first end it cannot move; 1 - S_A - S_C that cancels; ties that part";
 
     fn run(&self, backend: &dyn Backend, data: &Data, out: &mut Outputs<'_>) -> Result<(), String> {
-        backend.run(&checked!(Kernel {
+        backend.run(&Kernel {
             cu_groups: data.packed()?,
             rewards: In::new(&data.element[0]),
             valid: data.masked(),
@@ -37,7 +37,7 @@ impl OpTest for VarianceIncrease {
             margin: self.margin,
             merge_ties: self.merge_ties,
             shaped: out.scores("shaped"),
-        }))
+        })
     }
 
     fn expect(&self, data: &Data) -> Vec<Want> {

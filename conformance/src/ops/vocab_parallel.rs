@@ -197,7 +197,7 @@ impl VocabParallel {
         for (start, logits) in &shards {
             let mut own = vec![NO_TOP; n];
             let (rows, top_of_shard) = (rows(logits), Out::new(&mut own));
-            backend.run(&checked!(VocabParallelTop { rows, vocab_start: *start, top: top_of_shard }))?;
+            backend.run(&VocabParallelTop { rows, vocab_start: *start, top: top_of_shard })?;
             top.iter_mut().zip(own).for_each(|(top, own)| *top = own.max(*top));
         }
         let (moments, entropy) = match self.part {
@@ -219,7 +219,7 @@ impl VocabParallel {
         let mut alarms = vec![0; n];
         for (start, logits) in &shards {
             let (mut own, mut alarm) = (vec![f64::POISON; sums.len()], vec![u32::POISON; n]);
-            backend.run(&checked!(VocabParallelSums {
+            backend.run(&VocabParallelSums {
                 rows: rows(logits),
                 vocab_start: *start,
                 labels: In::new(&labels),
@@ -228,7 +228,7 @@ impl VocabParallel {
                 moments,
                 sums: Out::new(&mut own),
                 row_alarm: Out::new(&mut alarm),
-            }))?;
+            })?;
             sums.iter_mut().zip(own).for_each(|(sum, own)| *sum = add(*sum, own));
             alarms.iter_mut().zip(alarm).for_each(|(all, own)| *all = own.max(*all));
         }
@@ -260,7 +260,7 @@ impl VocabParallel {
         let (mut gradient, mut alarms) = (vec![S::POISON; n * vocab], vec![0; n]);
         for (start, logits) in &shards {
             let (mut own, mut alarm) = (vec![S::POISON; logits.len()], vec![u32::POISON; n]);
-            backend.run(&checked!(LogitsGradient {
+            backend.run(&LogitsGradient {
                 rows: rows(logits),
                 labels: In::new(&labels),
                 vocab_start: Some(*start),
@@ -270,7 +270,7 @@ impl VocabParallel {
                 coef_entropy: entropy.then(|| In::new(&data.row[logits::COEF_ENTROPY][..])),
                 gradient: Out::new(&mut own),
                 row_alarm: Out::new(&mut alarm),
-            }))?;
+            })?;
             let width = logits.len() / n;
             if *start as usize == vocab {
                 // The padding has no place in the result.
@@ -294,13 +294,13 @@ impl VocabParallel {
         out: &mut Outputs<'_>,
         state: &mut [f64],
     ) -> Result<(), String> {
-        backend.run(&checked!(VocabParallelStatistics {
+        backend.run(&VocabParallelStatistics {
             rows: top.len(),
             live,
             top,
             sums,
             temperature: self.temperature,
             results: logits::results(out, moments, state),
-        }))
+        })
     }
 }

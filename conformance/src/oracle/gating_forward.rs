@@ -16,8 +16,8 @@ pub enum Of {
 pub struct Rule {
     /// The activation of the scores.
     pub of: Of,
-    /// Whether a softmax router selects by probability, with bias and groups.
-    pub by_probability: bool,
+    /// Whether there is a bias or groups: experts are compared by the activation, not by the score.
+    pub by_activation: bool,
     /// Whether the denominator is over the chosen experts.
     pub over_chosen: bool,
     /// Scaling factor of the gates.
@@ -49,7 +49,7 @@ pub fn natural(scores: &[f64], bias: &[f64], rule: &Rule) -> (Vec<usize>, f64) {
         order.truncate(count);
         order
     };
-    if rule.of == Of::Softmax && !rule.by_probability {
+    if !rule.by_activation {
         return (largest(scores, rule.top_k, 0), f64::INFINITY);
     }
     let mut keys = keys(scores, bias, rule);

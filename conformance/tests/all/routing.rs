@@ -55,6 +55,22 @@ fn row_10_21_router_weights() {
     }
 }
 
+/// Sigmoids of scores above 17 are all 1 in binary32. Llama 4 chooses by the scores; so does any router
+/// without a bias, alone and sixteen rows at a time.
+#[test]
+fn without_a_bias_scores_are_compared_not_their_sigmoids() {
+    let row: Vec<f32> = (0..128).map(|e| if e % 16 == 7 { 18.0 + e as f32 } else { 17.5 }).collect();
+    let best: Vec<u8> = (0..8).rev().map(|k| 16 * k + 7).collect();
+    for (kind, gate) in [(RouterKind::Sigmoid, 1.0), (RouterKind::SigmoidNormalized, 0.125)] {
+        for rows in [1, 16] {
+            let router = Router::new(kind, 128, 8);
+            let out = gating_forward(&Device::cpu(), &router, &row.repeat(rows), None, None).unwrap();
+            assert_eq!(out.chosen, Ids::U8(best.repeat(rows)), "{kind:?}");
+            assert_eq!(out.gates, vec![gate; 8 * rows], "{kind:?}");
+        }
+    }
+}
+
 #[test]
 fn the_gradient_is_that_of_the_oracle_natural_and_replayed() {
     use RouterKind::{Sigmoid, SigmoidNormalized, SoftmaxAll, SoftmaxChosen, SqrtSoftplus};
@@ -67,7 +83,7 @@ fn the_gradient_is_that_of_the_oracle_natural_and_replayed() {
                 SigmoidNormalized | Sigmoid => Of::Sigmoid,
                 SqrtSoftplus => Of::SqrtSoftplus,
             },
-            by_probability: false,
+            by_activation: false,
             over_chosen: !matches!(kind, SoftmaxAll | Sigmoid),
             scale: 1.5,
             top_k: 3,

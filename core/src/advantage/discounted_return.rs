@@ -15,11 +15,9 @@
 //!
 //! **Accuracy**: a [scan](crate::team::scan) of affine maps in binary64, rounded to `f32` once.
 
-use crate::Error;
 use crate::num;
 use crate::op::Kernel;
 use crate::ragged::{In, Mask, Offsets, Out};
-use crate::require;
 use crate::team::{Affine, AffineF64, Direction, Team};
 
 crate::kernel! {
@@ -32,20 +30,11 @@ crate::kernel! {
         /// Per-token rewards, `[N]`.
         pub rewards: In<'a, f32> [tokens],
         /// Discount γ per live token, 0 to 1.
-        pub gamma: f64,
+        pub gamma: f64 where unit,
         /// Returns G, `[N]`.
         pub returns: Out<'a, f32> [tokens],
     }
     unsafe "discounted_return", over cu_seqlens (tokens, _);
-}
-
-impl DiscountedReturn<'_> {
-    /// Checks the scalar parameters.
-    ///
-    /// Errors: [`Error::Value`] if `gamma` is outside 0 to 1.
-    pub fn check(&self) -> Result<(), Error> {
-        require::unit("gamma", self.gamma)
-    }
 }
 
 impl Kernel for DiscountedReturn<'_> {

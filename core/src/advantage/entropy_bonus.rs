@@ -19,11 +19,9 @@
 //! *sampled token alone*, as in the released code; given entropies (`full`), H_t is the entropy of the whole
 //! distribution.
 
-use crate::Error;
 use crate::num::{self, Arith};
 use crate::op::Kernel;
 use crate::ragged::{In, Mask, Offsets, Out, Stream, flag};
-use crate::require;
 use crate::team::{Element, Lane, Team};
 
 crate::kernel! {
@@ -43,9 +41,9 @@ crate::kernel! {
         /// Whether `source` holds entropies.
         pub full: bool,
         /// Coefficient α of the entropy, at least 0.
-        pub alpha: f32,
+        pub alpha: f32 where not_negative,
         /// Divisor κ of the bound |A|/κ on the bonus, above 0.
-        pub kappa: f32,
+        pub kappa: f32 where positive,
         /// Shaped advantages A', `[N]`.
         pub shaped: Out<'a, f32> [tokens],
         /// Row alarm, `[S]`: above [`flag::LIMIT`] if a live input or a result is invalid.
@@ -56,14 +54,6 @@ crate::kernel! {
 }
 
 impl EntropyBonus<'_> {
-    /// Checks the scalar parameters.
-    ///
-    /// Errors: [`Error::Value`] if `alpha` is negative or not finite, or `kappa` is not positive and finite.
-    pub fn check(&self) -> Result<(), Error> {
-        require::not_negative("alpha", self.alpha)?;
-        require::positive("kappa", self.kappa)
-    }
-
     #[inline(always)]
     fn sweep<const FULL: bool, T: Team>(&self, team: &T, row: usize) {
         let advantage = match self.per_token {

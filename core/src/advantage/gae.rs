@@ -25,7 +25,6 @@
 //! each) and a λ that depends on the length, `length_alpha`: λ = clip(1 − 1/(α L), 0, 1) with L live tokens
 //! and α 0.05. MARS's older code uses V_{t+1} whether masked or not: for that, pass no mask.
 
-use crate::Error;
 use crate::num::{self, Arith};
 use crate::op::Kernel;
 use crate::ragged::{In, Mask, Offsets, Out, Stream, flag, sink};
@@ -48,9 +47,9 @@ crate::kernel! {
         /// Truncated sequences, whose bootstrap is used, `[S]`.
         pub truncated: Mask<'a> [sequences],
         /// Discount γ per live token, 0 to 1.
-        pub gamma: f64,
+        pub gamma: f64 where unit,
         /// λ, 0 to 1.
-        pub lambda: f64,
+        pub lambda: f64 where unit,
         /// α of [`length_adaptive_lambda`], which then replaces `lambda`.
         pub length_alpha: Option<f64>,
         /// Advantages A, `[N]`.
@@ -61,19 +60,8 @@ crate::kernel! {
         /// is not finite.
         pub row_alarm: Out<'a, u32> [sequences],
     }
-    unsafe "gae", over cu_seqlens (tokens, sequences);
-}
-
-impl Gae<'_> {
-    /// Checks the scalar parameters.
-    ///
-    /// Errors: [`Error::Value`] if `gamma` or `lambda` is outside 0 to 1, or `length_alpha` is not positive
-    /// and finite.
-    pub fn check(&self) -> Result<(), Error> {
-        require::unit("gamma", self.gamma)?;
-        require::unit("lambda", self.lambda)?;
-        self.length_alpha.map_or(Ok(()), |alpha| require::positive("length_alpha", alpha))
-    }
+    unsafe "gae", over cu_seqlens (tokens, sequences),
+        require |k| k.length_alpha.map_or(Ok(()), |alpha| require::positive("length_alpha", alpha));
 }
 
 /// VAPO's λ for a sequence of L = `length` live tokens (2504.05118): clip(1 − 1/(α L), 0, 1); 0 if there are

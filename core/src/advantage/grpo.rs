@@ -39,7 +39,6 @@ use crate::aggregate::moments;
 use crate::num::{self, Arith};
 use crate::op::Kernel;
 use crate::ragged::{In, Mask, Offsets, Out};
-use crate::require;
 use crate::team::Team;
 
 /// The advantage of a group with one counted member.
@@ -89,16 +88,16 @@ crate::kernel! {
         /// Which sequences are counted, `[S]`.
         pub valid: Mask<'a> [sequences],
         /// What rewards are compared with.
-        pub baseline: Baseline,
+        pub baseline: Baseline where valid,
         /// What the difference is divided by.
-        pub scale: Scale,
+        pub scale: Scale where valid,
         /// What a group with one counted member gets.
         pub singleton: Singleton,
         /// Largest magnitude of an advantage; ∞ = no limit.
-        pub limit: f64,
+        pub limit: f64 where bound,
         /// A standard deviation of at most this value is not divided by; at 0, only a deviation of exactly 0.
         /// For [`Scale::Std`] and [`Scale::Batch`]; 0 otherwise.
-        pub least_std: f64,
+        pub least_std: f64 where not_negative,
         /// Weights of [`Baseline::Weighted`], `[S]`.
         pub weights: Option<In<'a, f32>> [sequences],
         /// Lengths of [`Baseline::Length`], `[S]`: `row_tokens` of
@@ -126,63 +125,24 @@ crate::kernel! {
         /// What rounding took from each advantage, `[S]`: GDPO's sums of advantages may cancel.
         pub residual: Option<Out<'a, f32>> [sequences],
     }
-    unsafe "group_advantage", over cu_groups (sequences, groups), work |k, row| k.visits(row);
-}
-
-impl GroupAdvantage<'_> {
-    /// Checks the scalar parameters, and the presence and lengths of the arrays that they need.
-    ///
-    /// Errors: [`Error::Value`] for a parameter outside its domain; [`Error::Combination`] for a `least_std`
-    /// that the scale does not use, or a missing array; [`Error::Length`] for an array of the wrong length.
-    pub fn check(&self) -> Result<(), Error> {
-        self.baseline.check()?;
-        self.scale.check()?;
-        require::scalar("limit", self.limit > 0.0, "a positive number", self.limit)?;
-        require::not_negative("least_std", self.least_std)?;
-        if self.least_std > 0.0 && !self.holds_back() {
-            let (argument, expected) =
-                ("least_std", "0: only the scales std and batch divide by a standard deviation");
-            return Err(Error::Combination { argument, expected });
-        }
-        let (sequences, groups) = (self.rewards.len(), self.cu_groups.rows());
-        let lengths = [
-            (
-                "weights",
-                self.baseline.needs_weights(),
-                self.weights.map(In::len),
-                sequences,
-                "one per sequence",
-            ),
-            (
-                "lengths",
-                self.baseline == Baseline::Length,
-                self.lengths.map(In::len),
-                sequences,
-                "one per sequence",
-            ),
-            ("given", self.baseline.needs_given(), self.given.map(In::len), groups, "one per group"),
-            (
-                "moments",
-                self.scale.needs_moments(),
-                self.moments.map(In::len),
-                moments::MOMENTS,
-                "the moments of a batch",
-            ),
-        ];
-        for (argument, needed, got, expected, because) in lengths {
-            match got {
-                None if needed => {
-                    let expected = "needed by this baseline or scale";
-                    return Err(Error::Combination { argument, expected });
-                }
-                Some(got) if got != expected => {
-                    return Err(Error::Length { argument, expected, because, got });
-                }
-                _ => {}
+    unsafe "group_advantage", over cu_groups (sequences, groups), work |k, row| k.visits(row),
+        require |k| {
+            let expected = "0: only the scales std and batch divide by a standard deviation";
+            if k.least_std > 0.0 && !k.holds_back() {
+                return Err(Error::Combination { argument: "least_std", expected });
             }
-        }
-        Ok(())
-    }
+            let absent = [
+                ("weights", k.baseline.needs_weights() && k.weights.is_none()),
+                ("lengths", k.baseline == Baseline::Length && k.lengths.is_none()),
+                ("given", k.baseline.needs_given() && k.given.is_none()),
+                ("moments", k.scale.needs_moments() && k.moments.is_none()),
+            ];
+            let expected = "needed by this baseline or scale";
+            match absent.into_iter().find(|(_, absent)| *absent) {
+                Some((argument, _)) => Err(Error::Combination { argument, expected }),
+                None => Ok(()),
+            }
+        };
 }
 
 impl GroupAdvantage<'_> {

@@ -21,7 +21,6 @@
 //!
 //! **Accuracy**: binary64, in the order of i, rounded to `f32` once.
 
-use crate::Error;
 use crate::num;
 use crate::op::Kernel;
 use crate::ragged::{In, Mask, Offsets, Out, Span};
@@ -42,7 +41,7 @@ crate::kernel! {
         /// Running sums of the score norms, `[N]`.
         pub weights: In<'a, f32> [tokens],
         /// Added to the sum of the weights, at least 0.
-        pub eps: f64,
+        pub eps: f64 where not_negative,
         /// Number of live tokens of each sequence, `[S]`, if the tail of the longest has no baseline; absent
         /// = it has one.
         pub lone_tail: Option<In<'a, u32>> [sequences],
@@ -63,13 +62,6 @@ impl OptimalTokenBaseline<'_> {
             true => 0,
             false => self.cu_seqlens.span(group.end - 1).end - self.cu_seqlens.span(group.start).start,
         }
-    }
-
-    /// Checks the scalar parameters.
-    ///
-    /// Errors: [`Error::Value`] if `eps` is negative or not finite.
-    pub fn check(&self) -> Result<(), Error> {
-        require::not_negative("eps", self.eps)
     }
 }
 

@@ -19,7 +19,6 @@
 //! estimate: advantages are 0 and `pass_at_k` is NaN.
 
 use super::members::Members;
-use crate::Error;
 use crate::num::{self, Arith};
 use crate::op::Kernel;
 use crate::ragged::{In, Mask, Offsets, Out};
@@ -38,7 +37,7 @@ crate::kernel! {
         /// Number of attempts k of which at least one must be correct; at least 1.
         pub k: u32,
         /// A response is correct if its reward is above this.
-        pub threshold: f32,
+        pub threshold: f32 where finite,
         /// Advantages, `[S]`.
         pub advantage: Out<'a, f32> [sequences],
         /// Estimate of pass@k, `[G]`; NaN with fewer than k members.
@@ -48,17 +47,8 @@ crate::kernel! {
         /// 1 = the group has members, but fewer than k are counted, `[G]`.
         pub too_few: Out<'a, u32> [groups],
     }
-    unsafe "pass_at_k", over cu_groups (sequences, groups);
-}
-
-impl PassAtK<'_> {
-    /// Checks the scalar parameters.
-    ///
-    /// Errors: [`Error::Value`] if `k` is 0, or `threshold` is not finite.
-    pub fn check(&self) -> Result<(), Error> {
-        require::scalar("k", self.k > 0, "at least 1", 0.0)?;
-        require::finite("threshold", self.threshold)
-    }
+    unsafe "pass_at_k", over cu_groups (sequences, groups),
+        require |k| require::scalar("k", k.k > 0, "at least 1", 0.0);
 }
 
 impl Kernel for PassAtK<'_> {

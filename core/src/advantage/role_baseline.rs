@@ -23,11 +23,9 @@
 //! and use [`DiscountedReturn`](super::DiscountedReturn).
 
 use super::members::Members;
-use crate::Error;
 use crate::num;
 use crate::op::Kernel;
 use crate::ragged::{In, Mask, Offsets, Out};
-use crate::require;
 use crate::team::{Affine, AffineF64, Direction, Team};
 
 /// The order of subtraction and update, which decides whether a reward enters its own baseline.
@@ -57,7 +55,7 @@ crate::kernel! {
         /// Which sequences are counted, sorted by role, `[S]`.
         pub valid: Mask<'a> [games],
         /// Decay γ of the moving average, 0 to 1.
-        pub decay: f64,
+        pub decay: f64 where unit,
         /// Whether the subtraction or the update comes first.
         pub order: Order,
         /// Baseline b of each role before the batch, `[P]`.
@@ -68,17 +66,6 @@ crate::kernel! {
         pub state_out: Out<'a, f64> [roles],
     }
     unsafe "role_baseline", over cu_roles (games, roles);
-}
-
-impl RoleBaseline<'_> {
-    /// Checks the decay and the number of states.
-    ///
-    /// Errors: [`Error::Value`] if `decay` is outside 0 to 1; [`Error::Length`] unless `state` has one entry
-    /// per role.
-    pub fn check(&self) -> Result<(), Error> {
-        require::unit("decay", self.decay)?;
-        require::length("state", self.cu_roles.rows(), "one per role", self.state.len())
-    }
 }
 
 impl Kernel for RoleBaseline<'_> {

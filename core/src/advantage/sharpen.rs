@@ -89,7 +89,7 @@ crate::kernel! {
         /// Which sequences are counted, `[S]`.
         pub valid: Mask<'a> [sequences],
         /// An answer is correct if its reward is above this.
-        pub threshold: f32,
+        pub threshold: f32 where finite,
         /// Log-probability of each sequence, `[S]`.
         pub logp: In<'a, f64> [sequences],
         /// Log-probability of each sequence under the reference, `[S]`; absent = 0.
@@ -98,32 +98,11 @@ crate::kernel! {
         /// sequence.
         pub tokens: Option<In<'a, u32>> [sequences],
         /// How advantages are adjusted.
-        pub sharpening: Sharpening,
+        pub sharpening: Sharpening where valid,
         /// Adjusted advantages, `[S]`.
         pub sharpened: Out<'a, f32> [sequences],
     }
     unsafe "sharpen", over cu_groups (sequences, _);
-}
-
-impl Sharpen<'_> {
-    /// Checks the scalar parameters and the lengths of the arrays.
-    ///
-    /// Errors: [`Error::Value`] for a parameter outside its domain; [`Error::Length`] for an array without
-    /// one entry per sequence.
-    pub fn check(&self) -> Result<(), Error> {
-        self.sharpening.check()?;
-        require::finite("threshold", self.threshold)?;
-        let expected = self.rewards.len();
-        let lengths = [
-            ("logp_ref", self.logp_ref.map_or(expected, In::len)),
-            ("tokens", self.tokens.map_or(expected, In::len)),
-            ("logp", self.logp.len()),
-            ("advantage", self.advantage.len()),
-        ];
-        lengths
-            .into_iter()
-            .try_for_each(|(argument, got)| require::length(argument, expected, "one per sequence", got))
-    }
 }
 
 impl Kernel for Sharpen<'_> {

@@ -19,11 +19,9 @@
 //! **Variants** (docs/maths/disagreements.md, row 19): the paper's sum includes the first step that differs;
 //! in the released code, that step's reward does not reach the steps before it.
 
-use crate::Error;
 use crate::num;
 use crate::op::Kernel;
 use crate::ragged::{In, Mask, Offsets, Out};
-use crate::require;
 use crate::team::{Affine, AffineF64, Direction, Team};
 
 crate::kernel! {
@@ -36,22 +34,13 @@ crate::kernel! {
         /// Nonzero if the step matches the expert's, `[K]`.
         pub matches: In<'a, u8> [steps],
         /// Discount γ per step, 0 to 1.
-        pub gamma: f64,
+        pub gamma: f64 where unit,
         /// Whether the reward of a step that differs is included in the returns of the steps before it.
         pub include_first_mismatch: bool,
         /// Returns, `[K]`.
         pub returns: Out<'a, f32> [steps],
     }
     unsafe "step_return", over cu_steps (steps, _);
-}
-
-impl StepReturn<'_> {
-    /// Checks the scalar parameters.
-    ///
-    /// Errors: [`Error::Value`] if `gamma` is outside 0 to 1.
-    pub fn check(&self) -> Result<(), Error> {
-        require::unit("gamma", self.gamma)
-    }
 }
 
 /// UI-S1's reward of a step, 0 to 1 (2509.11543): 0.1 `format`, plus 0.4 `action_type` if the format is

@@ -23,11 +23,9 @@
 //!
 //! **Variants**: as in rlax, λ multiplies c and not ρ̄. c̄ is 1 in both; IMPALA's paper takes ρ̄ ≥ c̄.
 
-use crate::Error;
 use crate::num::{self, Arith};
 use crate::op::Kernel;
 use crate::ragged::{In, Mask, Offsets, Out, Stream, flag};
-use crate::require;
 use crate::team::{Affine, Recurrence, Step, Team};
 
 crate::kernel! {
@@ -50,15 +48,15 @@ crate::kernel! {
         /// Truncated sequences, whose bootstrap is used, `[S]`.
         pub truncated: Mask<'a> [sequences],
         /// Discount γ per live token, 0 to 1.
-        pub gamma: f64,
+        pub gamma: f64 where unit,
         /// λ, 0 to 1.
-        pub lambda: f64,
+        pub lambda: f64 where unit,
         /// ρ̄: upper bound of the weight of a TD error; ∞ = none.
-        pub rho_bar: f64,
+        pub rho_bar: f64 where bound,
         /// ρ̄_pg: upper bound of the weight of an advantage; ∞ = none.
-        pub rho_pg: f64,
+        pub rho_pg: f64 where bound,
         /// c̄: upper bound of the weight that propagates later errors back; ∞ = none.
-        pub c_bar: f64,
+        pub c_bar: f64 where bound,
         /// Value targets vs for the critic, `[N]`.
         pub vs: Out<'a, f32> [tokens],
         /// Advantages A, `[N]`.
@@ -68,19 +66,6 @@ crate::kernel! {
         pub row_alarm: Out<'a, u32> [sequences],
     }
     unsafe "vtrace", over cu_seqlens (tokens, sequences);
-}
-
-impl VTrace<'_> {
-    /// Checks the scalar parameters.
-    ///
-    /// Errors: [`Error::Value`] if `gamma` or `lambda` is outside 0 to 1, or a bound is not positive.
-    pub fn check(&self) -> Result<(), Error> {
-        require::unit("gamma", self.gamma)?;
-        require::unit("lambda", self.lambda)?;
-        [("rho_bar", self.rho_bar), ("rho_pg", self.rho_pg), ("c_bar", self.c_bar)]
-            .into_iter()
-            .try_for_each(|(argument, got)| require::scalar(argument, got > 0.0, "a positive number", got))
-    }
 }
 
 impl Kernel for VTrace<'_> {

@@ -26,12 +26,10 @@
 //! (verl); `Floor` 1e-8 with ddof 0 (NeMo), 1e-6 (MSSR); `Outside` 1e-4 (TRL's GDPO); `Outside` 0 (NeMo's
 //! GDPO); `One` (MARS's mode `mean`).
 
-use crate::Error;
 use crate::aggregate::moments;
 use crate::num::{self, Arith};
 use crate::op::Kernel;
 use crate::ragged::{In, Mask, Offsets, Out, Stream, flag};
-use crate::require;
 use crate::team::{Element, Lane, Team};
 
 /// How the divisor is formed from the variance and eps.
@@ -82,19 +80,11 @@ crate::kernel! {
         /// Row alarm, `[R]`: above [`flag::LIMIT`] if a value or a result is not finite.
         pub row_alarm: Out<'a, u32> [rows],
     }
-    unsafe "whiten", over offsets (elements, rows);
+    unsafe "whiten", over offsets (elements, rows),
+        require |k| super::Scale::Std { ddof: k.ddof, eps: k.eps }.check();
 }
 
 impl Whiten<'_> {
-    /// Checks the scalar parameters and the length of `moments`.
-    ///
-    /// Errors: [`Error::Value`] if `ddof` is above 1, or `eps` is negative or not finite; [`Error::Length`]
-    /// unless `moments` has 6 entries.
-    pub fn check(&self) -> Result<(), Error> {
-        super::Scale::Std { ddof: self.ddof, eps: self.eps }.check()?;
-        require::length("moments", moments::MOMENTS, "the moments of a batch", self.moments.len())
-    }
-
     #[inline(always)]
     fn affine<A: Arith>(&self) -> Line {
         let variance = moments::variance(self.moments, self.ddof);

@@ -42,13 +42,14 @@ crate::kernel! {
         pub longest: Out<'a, u64>,
     }
     unsafe "batch_counts", rows |k| k.parts, work |k, _| k.cu_seqlens.sizes().0 / k.parts,
+        require |k| k.check_parts(),
         let tokens = |k| k.cu_seqlens.sizes().0,
-        check |k| k.check();
+        check |k| k.check_parts();
 }
 
 impl BatchCounts<'_> {
     /// Checks that the number of parts is within its range and that each output has one entry per part.
-    pub fn check(&self) -> Result<(), Error> {
+    fn check_parts(&self) -> Result<(), Error> {
         let parts = self.parts;
         require::scalar("parts", (1..=PARTS).contains(&parts), "a number from 1 to 64", parts as f64)?;
         [("tokens", *self.tokens), ("nonempty", *self.nonempty), ("longest", *self.longest)]

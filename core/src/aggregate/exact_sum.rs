@@ -124,8 +124,9 @@ crate::kernel! {
         pub digits: Out<'a, f64>,
     }
     unsafe V::NAME, rows |k| Self::GROUPS * blocks(k.values.len()), work |_, _| BLOCK,
+        require |k| k.check_digits(),
         let values = |k| k.values.len(),
-        check |k| k.check();
+        check |k| k.check_digits();
 }
 
 impl<V: Summand> ExactDigits<'_, V> {
@@ -133,7 +134,7 @@ impl<V: Summand> ExactDigits<'_, V> {
     const GROUPS: usize = V::PLANES / PER_ROW;
 
     /// Checks that squares are only asked of `f32` values and that `digits` has [`digits`] entries.
-    pub fn check(&self) -> Result<(), Error> {
+    fn check_digits(&self) -> Result<(), Error> {
         if self.square && !V::SQUARES {
             let expected = "only for f32 values, whose squares are exact in binary64";
             return Err(Error::Combination { argument: "square", expected });

@@ -76,12 +76,13 @@ crate::kernel! {
     }
     unsafe "loss_totals", rows |k| if k.metrics.is_some() { FIRST_MAXIMUM + MAXIMA } else { FIRST_SUM },
         work |k, _| k.row_tokens.len(),
-        check |k| k.check();
+        require |k| k.check_lengths(),
+        check |k| k.check_lengths();
 }
 
 impl LossTotals<'_> {
     /// Checks that the lengths of all arrays agree.
-    pub fn check(&self) -> Result<(), Error> {
+    fn check_lengths(&self) -> Result<(), Error> {
         let rows = self.row_tokens.len();
         const PER_ROW: &str = "one per sequence, as in `row_tokens`";
         require::length("row_loss", rows, PER_ROW, self.row_loss.len())?;

@@ -24,12 +24,10 @@
 //! **Variants**: `bound` ∞ for frameworks without a clamp (TRL, slime, NeMo RL).
 
 use super::{clip, k2_k3};
-use crate::Error;
 use crate::num::{self, Arith};
 use crate::op::Kernel;
 use crate::ragged::flag;
 use crate::ragged::{In, Mask, Offsets, Out, Stream};
-use crate::require;
 use crate::team::{Element, Lane, Team};
 
 /// Index of each statistic in `row_sums`.
@@ -85,7 +83,7 @@ crate::kernel! {
         /// The sampler's log-probabilities, `[N]`.
         pub logp_rollout: In<'a, f32> [tokens],
         /// Bound on the log-ratios of tokens and of sequences; ∞ = none.
-        pub bound: f32,
+        pub bound: f32 where bound,
         /// Statistics of each sequence, `[SUMS][S]`; see [`sum`].
         pub row_sums: Out<'a, f64> [sum::SUMS * sequences],
         /// max d and max −d, `[2][S]`.
@@ -96,20 +94,6 @@ crate::kernel! {
         pub row_alarm: Out<'a, u32> [sequences],
     }
     unsafe "rollout_mismatch", over cu_seqlens (tokens, sequences);
-}
-
-/// Checks that a bound on log-ratios is positive.
-pub(super) fn check_bound(bound: f32) -> Result<(), Error> {
-    require::scalar("bound", bound > 0.0, "a positive number (infinity: no clamp)", bound)
-}
-
-impl RolloutMismatch<'_> {
-    /// Checks the bound.
-    ///
-    /// Errors: [`Error::Value`] unless `bound` is positive.
-    pub fn check(&self) -> Result<(), Error> {
-        check_bound(self.bound)
-    }
 }
 
 impl Kernel for RolloutMismatch<'_> {

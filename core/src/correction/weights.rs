@@ -42,10 +42,8 @@
 //! Whether the loss is then divided by the token count of the original mask (AReaL, NeMo RL, TRL) or of the
 //! kept mask (verl) is the caller's named choice (docs/maths/disagreements.md, row 5).
 
-use super::mismatch::check_bound;
 use super::reject::{Bands, Differences, Rejections, SequenceSums};
 use super::{clip, k2_k3};
-use crate::Error;
 use crate::num::{self, Arith};
 use crate::op::Kernel;
 use crate::ragged::flag;
@@ -148,9 +146,9 @@ crate::kernel! {
         /// Whether the lower bound applies to the rule; otherwise it applies only to the statistics.
         pub bounded_below: bool,
         /// Bound on log-ratios before they are exponentiated; ∞ = none.
-        pub bound: f32,
+        pub bound: f32 where bound,
         /// Which tokens and sequences are rejected.
-        pub rejections: Rejections,
+        pub rejections: Rejections where valid,
         /// Weights, `[N]`.
         pub weights: Out<'a, f32> [tokens],
         /// 1 if the token is live and kept, `[N]`.
@@ -165,26 +163,13 @@ crate::kernel! {
         /// not finite.
         pub row_alarm: Out<'a, u32> [sequences],
     }
-    unsafe "rollout_correction", over cu_seqlens (tokens, sequences);
-}
-
-impl RolloutCorrection<'_> {
-    /// Checks the scalar parameters.
-    ///
-    /// Errors: [`Error::Value`] if `bound` is not positive, a bound of `rejections` is NaN, or `band` is not
-    /// 0 ≤ low ≤ high with high above 0.
-    pub fn check(&self) -> Result<(), Error> {
-        check_bound(self.bound)?;
-        self.rejections.check()?;
-        let [low, high] = self.band;
-        let ordered = low >= 0.0 && low <= high && high > 0.0;
-        require::scalar(
-            "band",
-            ordered,
-            "0 <= low <= high, and high above 0",
-            if low >= 0.0 { high } else { low },
-        )
-    }
+    unsafe "rollout_correction", over cu_seqlens (tokens, sequences),
+        require |k| {
+            let [low, high] = k.band;
+            let ordered = low >= 0.0 && low <= high && high > 0.0;
+            let got = if low >= 0.0 { high } else { low };
+            require::scalar("band", ordered, "0 <= low <= high, and high above 0", got)
+        };
 }
 
 impl Kernel for RolloutCorrection<'_> {

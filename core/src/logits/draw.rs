@@ -32,7 +32,7 @@ crate::kernel! {
     /// The op `draw_tokens`: K sampled tokens per row of logits.
     pub struct DrawTokens<'a> {
         /// Logits, and which rows take part.
-        pub rows: LogitRows<'a>,
+        pub rows: LogitRows<'a> where valid,
         /// Temperature κ of the draws, 1e-6 to 1e6.
         pub temperature: f32,
         /// Number K of draws per row, 1 to [`DrawTokens::MAX_DRAWS`].
@@ -46,24 +46,18 @@ crate::kernel! {
         /// Row alarm, `[rows]`: above [`flag::LIMIT`] if the row cannot be used.
         pub row_alarm: Out<'a, u32> [rows],
     }
-    unsafe "draw_tokens", over rows (_, rows), let draws = |k| rows.saturating_mul(k.draws);
+    unsafe "draw_tokens", over rows (_, rows),
+        require |k| {
+            check_temperature("temperature", k.temperature)?;
+            check_draws("draws", k.draws, Self::MAX_DRAWS, "1 to 1024")?;
+            let draws = k.rows.rows.saturating_mul(k.draws);
+            require::length("tokens", draws, "rows times draws", k.tokens.len())
+        }, let draws = |k| rows.saturating_mul(k.draws);
 }
 
 impl DrawTokens<'_> {
     /// Largest number of draws per row: products with a sum of pieces stay below 2⁶⁴.
     pub const MAX_DRAWS: usize = 1024;
-
-    /// Checks the sizes and the scalar parameters.
-    ///
-    /// Errors: those of [`LogitRows::check`]; [`Error::Value`] if `temperature` or `draws` is outside its
-    /// domain; [`Error::Length`] unless `tokens` has rows · draws entries.
-    pub fn check(&self) -> Result<(), Error> {
-        self.rows.check()?;
-        check_temperature("temperature", self.temperature)?;
-        check_draws("draws", self.draws, Self::MAX_DRAWS, "1 to 1024")?;
-        let draws = self.rows.rows.saturating_mul(self.draws);
-        require::length("tokens", draws, "rows times draws", self.tokens.len())
-    }
 }
 
 /// Checks that a number of draws is from 1 to `most`.

@@ -26,7 +26,6 @@
 
 use super::statistics::{ENTROPY, LARGEST, TOTAL};
 use super::{LogitRows, Scale, check_shard, check_temperature, floored, inverse, ln_total, weight};
-use crate::Error;
 use crate::num::{self, Arith, Storage};
 use crate::op::Kernel;
 use crate::ragged::{In, Mask, Out, Span, Stream, flag};
@@ -60,18 +59,11 @@ crate::kernel! {
         pub row_alarm: Out<'a, u32> [rows],
     }
     unsafe S::SUFFIX.of(["logits_gradient", "logits_gradient_bf16", "logits_gradient_f16"]),
-        over rows (logits, rows);
-}
-
-impl<S: Storage> LogitsGradient<'_, S> {
-    /// Checks the sizes and the temperature.
-    ///
-    /// Errors: those of [`LogitRows::check`]; [`Error::Value`] if `temperature` is outside 1e-6 to 1e6, or
-    /// the shard ends beyond [`MAX_VOCAB`](LogitRows::MAX_VOCAB).
-    pub fn check(&self) -> Result<(), Error> {
-        check_shard(&self.rows, self.vocab_start.unwrap_or(0))?;
-        check_temperature("temperature", self.temperature)
-    }
+        over rows (logits, rows),
+        require |k| {
+            check_shard(&k.rows, k.vocab_start.unwrap_or(0))?;
+            check_temperature("temperature", k.temperature)
+        };
 }
 
 /// The gradient of every entry except the label's.

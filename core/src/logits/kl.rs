@@ -29,7 +29,6 @@
 //! frameworks have had).
 
 use super::{LogitRows, Scale, check_temperature, inverse, largest, ln_total, weight};
-use crate::Error;
 use crate::num::{self, Arith};
 use crate::op::Kernel;
 use crate::ragged::{In, Mask, Out, Stream, flag};
@@ -56,7 +55,7 @@ crate::kernel! {
     /// The op `logits_kl`: the divergence of each row of logits, and its gradient.
     pub struct LogitsKl<'a> {
         /// Logits of the policy, and which rows take part.
-        pub rows: LogitRows<'a>,
+        pub rows: LogitRows<'a> where valid,
         /// Logits of the reference, `[rows · vocab]`.
         pub reference: In<'a, f32> [logits],
         /// Direction of the divergence.
@@ -72,20 +71,12 @@ crate::kernel! {
         /// Row alarm, `[rows]`: above [`flag::LIMIT`] if the row cannot be used or a result is invalid.
         pub row_alarm: Out<'a, u32> [rows],
     }
-    unsafe "logits_kl", over rows (logits, rows);
-}
-
-impl LogitsKl<'_> {
-    /// Checks the sizes and the temperature.
-    ///
-    /// Errors: those of [`LogitRows::check`]; [`Error::Length`] unless `reference` is as long as the logits;
-    /// [`Error::Value`] if `temperature` is outside 1e-6 to 1e6.
-    pub fn check(&self) -> Result<(), Error> {
-        self.rows.check()?;
-        let logits = self.rows.logits.len();
-        require::length("reference", logits, "the length of `logits`", self.reference.len())?;
-        check_temperature("temperature", self.temperature)
-    }
+    unsafe "logits_kl", over rows (logits, rows),
+        require |k| {
+            let logits = k.rows.logits.len();
+            require::length("reference", logits, "the length of `logits`", k.reference.len())?;
+            check_temperature("temperature", k.temperature)
+        };
 }
 
 struct Totals([Scale; 2]);

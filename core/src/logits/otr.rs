@@ -37,7 +37,7 @@ crate::kernel! {
     /// The op `otr_exact`: the loss and gradient of each row of logits.
     pub struct OtrExact<'a> {
         /// Logits, and which rows take part.
-        pub rows: LogitRows<'a>,
+        pub rows: LogitRows<'a> where valid,
         /// Label of each row, `[rows]`.
         pub labels: In<'a, u32> [rows],
         /// Temperature κ of the candidates, 1e-6 to 1e6.
@@ -53,19 +53,11 @@ crate::kernel! {
         /// Row alarm, `[rows]`: above [`flag::LIMIT`] if the row cannot be used or a result is invalid.
         pub row_alarm: Out<'a, u32> [rows],
     }
-    unsafe "otr_exact", over rows (logits, rows);
-}
-
-impl OtrExact<'_> {
-    /// Checks the sizes and the scalar parameters.
-    ///
-    /// Errors: those of [`LogitRows::check`]; [`Error::Value`] if `kappa` is outside 1e-6 to 1e6, or `beta`
-    /// is not finite or above 1.
-    pub fn check(&self) -> Result<(), Error> {
-        self.rows.check()?;
-        check_temperature("kappa", self.kappa)?;
-        check_beta(self.beta)
-    }
+    unsafe "otr_exact", over rows (logits, rows),
+        require |k| {
+            check_temperature("kappa", k.kappa)?;
+            check_beta(k.beta)
+        };
 }
 
 /// Checks the reward of the other tokens.

@@ -29,7 +29,6 @@
 use super::draw::check_draws;
 use super::otr::check_beta;
 use super::{LogitRows, Scale, ln_total, weight};
-use crate::Error;
 use crate::num::{self, Arith};
 use crate::op::Kernel;
 use crate::ragged::{In, Mask, Out, Span, Stream, flag};
@@ -40,7 +39,7 @@ crate::kernel! {
     /// The op `otr_sampled`: the loss and gradient of each row of logits.
     pub struct OtrSampled<'a> {
         /// Logits, and which rows take part.
-        pub rows: LogitRows<'a>,
+        pub rows: LogitRows<'a> where valid,
         /// Label of each row, `[rows]`.
         pub labels: In<'a, u32> [rows],
         /// Candidates, `[rows · draws]`, ascending within each row.
@@ -59,24 +58,18 @@ crate::kernel! {
         pub row_alarm: Out<'a, u32> [rows],
     }
     unsafe "otr_sampled", over rows (logits, rows), work |k, _| k.rows.vocab + k.draws,
+        require |k| {
+            check_draws("draws", k.draws, Self::MAX_DRAWS, "1 to 1048576")?;
+            let draws = k.rows.rows.saturating_mul(k.draws);
+            require::length("candidates", draws, "rows times draws", k.candidates.len())?;
+            check_beta(k.beta)
+        },
         let draws = |k| rows.saturating_mul(k.draws);
 }
 
 impl OtrSampled<'_> {
     /// Largest number of candidates per row: their counts are exact in binary32.
     pub const MAX_DRAWS: usize = 1 << 20;
-
-    /// Checks the sizes and the scalar parameters.
-    ///
-    /// Errors: those of [`LogitRows::check`]; [`Error::Value`] if `draws` is outside its domain, or `beta` is
-    /// not finite or above 1; [`Error::Length`] unless `candidates` has rows · draws entries.
-    pub fn check(&self) -> Result<(), Error> {
-        self.rows.check()?;
-        check_draws("draws", self.draws, Self::MAX_DRAWS, "1 to 1048576")?;
-        let draws = self.rows.rows.saturating_mul(self.draws);
-        require::length("candidates", draws, "rows times draws", self.candidates.len())?;
-        check_beta(self.beta)
-    }
 }
 
 struct Total(Scale);

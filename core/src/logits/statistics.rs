@@ -141,7 +141,7 @@ crate::kernel! {
     /// of each row of logits.
     pub struct LogitsStatistics<'a, S: Storage = f32> {
         /// Logits, and which rows take part.
-        pub rows: LogitRows<'a, S>,
+        pub rows: LogitRows<'a, S> where valid,
         /// Label of each row, `[rows]`.
         pub labels: In<'a, u32> [rows],
         /// Temperature T, 1e-6 to 1e6.
@@ -150,17 +150,8 @@ crate::kernel! {
         pub results: LogitsResults<'a>,
     }
     unsafe S::SUFFIX.of(["logits_statistics", "logits_statistics_bf16", "logits_statistics_f16"]),
-        over rows (_, rows), check |k| k.results.check_bounds(rows);
-}
-
-impl<S: Storage> LogitsStatistics<'_, S> {
-    /// Checks the sizes and the temperature.
-    ///
-    /// Errors: those of [`LogitRows::check`]; [`Error::Value`] if `temperature` is outside 1e-6 to 1e6.
-    pub fn check(&self) -> Result<(), Error> {
-        self.rows.check()?;
-        check_temperature("temperature", self.temperature)
-    }
+        over rows (_, rows),
+        require |k| check_temperature("temperature", k.temperature), check |k| k.results.check_bounds(rows);
 }
 
 struct Total(Scale);

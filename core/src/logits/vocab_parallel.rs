@@ -37,7 +37,6 @@
 
 use super::statistics::{LogitsResults, RowResult};
 use super::{LogitRows, Scale, check_shard, check_temperature, factors, inverse};
-use crate::Error;
 use crate::num::{Arith, Storage};
 use crate::op::Kernel;
 use crate::ragged::{In, Mask, Out, Span, Stream};
@@ -84,17 +83,8 @@ crate::kernel! {
         pub top: Out<'a, i64> [rows],
     }
     unsafe S::SUFFIX.of(["vocab_parallel_top", "vocab_parallel_top_bf16", "vocab_parallel_top_f16"]),
-        over rows (_, rows);
-}
-
-impl<S: Storage> VocabParallelTop<'_, S> {
-    /// Checks the sizes.
-    ///
-    /// Errors: those of [`LogitRows::check`]; [`Error::Value`] if the shard ends beyond
-    /// [`MAX_VOCAB`](LogitRows::MAX_VOCAB).
-    pub fn check(&self) -> Result<(), Error> {
-        check_shard(&self.rows, self.vocab_start)
-    }
+        over rows (_, rows),
+        require |k| check_shard(&k.rows, k.vocab_start);
 }
 
 impl<S: Storage> Kernel for VocabParallelTop<'_, S> {
@@ -134,18 +124,11 @@ crate::kernel! {
     }
     unsafe S::SUFFIX.of(["vocab_parallel_sums", "vocab_parallel_sums_bf16", "vocab_parallel_sums_f16"]),
         over rows (_, rows),
+        require |k| {
+            check_shard(&k.rows, k.vocab_start)?;
+            check_temperature("temperature", k.temperature)
+        },
         let sums = |k| SUMS[usize::from(k.moments)] * rows;
-}
-
-impl<S: Storage> VocabParallelSums<'_, S> {
-    /// Checks the sizes and the temperature.
-    ///
-    /// Errors: those of [`VocabParallelTop::check`]; [`Error::Value`] if `temperature` is outside 1e-6 to
-    /// 1e6.
-    pub fn check(&self) -> Result<(), Error> {
-        check_shard(&self.rows, self.vocab_start)?;
-        check_temperature("temperature", self.temperature)
-    }
 }
 
 /// x to a multiple of 2⁻²³ · `least`: rounded to a multiple of twice that if |x| < `least`.
@@ -256,18 +239,10 @@ crate::kernel! {
         pub results: LogitsResults<'a>,
     }
     unsafe "vocab_parallel_statistics", rows |k| k.rows, work |_, _| 16,
+        require |k| check_temperature("temperature", k.temperature),
         let rows = |k| k.rows,
         let sums = |k| SUMS[usize::from(k.results.moments.is_some())] * rows,
         check |k| k.results.check_bounds(rows);
-}
-
-impl VocabParallelStatistics<'_> {
-    /// Checks the temperature.
-    ///
-    /// Errors: [`Error::Value`] if `temperature` is outside 1e-6 to 1e6.
-    pub fn check(&self) -> Result<(), Error> {
-        check_temperature("temperature", self.temperature)
-    }
 }
 
 impl Kernel for VocabParallelStatistics<'_> {

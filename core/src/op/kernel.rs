@@ -11,6 +11,13 @@ pub trait Launch: Arg {
     /// Number of rows to run.
     fn rows(&self) -> usize;
 
+    /// Checks that scalars are in their domain, and that arguments can be combined. It reads no array.
+    ///
+    /// Errors: the first fault.
+    ///
+    /// Whatever runs a kernel calls this once, before the rows.
+    fn check(&self) -> Result<(), Error>;
+
     /// Checks that every array is long enough for the rows, and that every index names an element of its
     /// array.
     ///
@@ -41,8 +48,9 @@ pub trait Partition {
 
 /// Defines the struct of an op, and implements [`Launch`] for it.
 ///
-/// A field is followed by the length that it must have, in brackets. Behind the struct stand the op's name
-/// and what its rows are:
+/// A field is followed by its domain, a function of [`require`](crate::require) or `valid` for its own
+/// `check`, and by the length that it must have, in brackets. Behind the struct stand the op's name and what
+/// its rows are:
 ///
 /// ```
 /// use lockstep_core::op::Kernel;
@@ -60,7 +68,9 @@ pub trait Partition {
 ///         pub rewards: In<'a, f32> [rewards],
 ///         /// Whether `rewards` has one entry per token.
 ///         pub per_token: bool,
-///         /// Rewards of the tokens that take part, 0 elsewhere, `[N]`.
+///         /// Factor, 0 to 1.
+///         pub factor: f32 where unit,
+///         /// Factor times the rewards of the tokens that take part, 0 elsewhere, `[N]`.
 ///         pub masked: Out<'a, f32> [tokens],
 ///     }
 ///     unsafe "masked", over cu_seqlens (tokens, sequences),
@@ -70,10 +80,10 @@ pub trait Partition {
 /// impl Kernel for Masked<'_> {
 ///     fn row<T: Team>(&self, team: &T, row: usize) {
 ///         let (mask, rewards, out) = (self.loss_mask, self.rewards, *self.masked);
-///         let per_token = self.per_token;
+///         let (per_token, factor) = (self.per_token, self.factor);
 ///         team.for_each(self.cu_seqlens.span(row), move |i| {
 ///             let reward = rewards.at(if per_token { i } else { row });
-///             out.put(i, if mask.at(i) { reward } else { 0.0 });
+///             out.put(i, if mask.at(i) { factor * reward } else { 0.0 });
 ///         });
 ///     }
 /// }
@@ -84,6 +94,8 @@ pub trait Partition {
 /// * `over FIELD (elements, rows)`: the op's rows are those of a [`Partition`], and both numbers have names
 ///   (`_` if unused). Otherwise, `rows |k| number of rows`.
 /// * `work |k, row| elements of a row`, if that is not the row's length.
+/// * `require |k| …`, what [`Launch::check`] checks besides the domains of single fields, as a
+///   `Result<(), Error>`.
 /// * `let length = |k| …`, a length that the struct k determines; any number of them.
 /// * `check |k| …`, checks of what k's arrays contain, as a `Result<(), Error>`.
 ///
@@ -120,12 +132,13 @@ macro_rules! kernel {
     (
         $(#[$about:meta])*
         pub struct $name:ident<$life:lifetime $(, $param:ident: $bound:ident $(= $default:ty)?)?> {
-            $($(#[$doc:meta])* pub $field:ident: $type:ty $([$length:expr])?),* $(,)?
+            $($(#[$doc:meta])* pub $field:ident: $type:ty $(where $domain:ident)? $([$length:expr])?),* $(,)?
         }
         unsafe $op:expr
         $(, over $of:ident ($elements:tt, $parts:tt))?
         $(, rows |$rows_of:tt| $rows:expr)?
         $(, work |$work_of:tt, $row:tt| $work:expr)?
+        $(, require |$domain_of:tt| $required:expr)?
         $(, let $dim:ident = |$dim_of:tt| $size:expr)*
         $(, check |$check_of:tt| $check:expr)?;
     ) => {
@@ -156,6 +169,12 @@ macro_rules! kernel {
                 $crate::kernel!(@work self, row, [$($of)?] $(|$work_of, $row| $work)?)
             }
 
+            fn check(&self) -> Result<(), $crate::Error> {
+                $($($crate::kernel!(@require self, $field, $domain);)?)*
+                $({ let $domain_of = self; $required }?;)?
+                Ok(())
+            }
+
             fn check_bounds(&self) -> Result<(), $crate::Error> {
                 $(let ($elements, $parts) = $crate::op::Partition::sizes(&self.$of)?;)?
                 $(let $dim: usize = { let $dim_of = self; $size };)*
@@ -166,6 +185,10 @@ macro_rules! kernel {
                 Ok(())
             }
         }
+    };
+    (@require $self:ident, $field:ident, valid) => { $self.$field.check()? };
+    (@require $self:ident, $field:ident, $domain:ident) => {
+        $crate::require::$domain(stringify!($field), $self.$field)?
     };
     (@work $self:ident, $index:ident, [$($of:ident)?] |$of_work:tt, $row:tt| $work:expr) => {{
         let ($of_work, $row) = ($self, $index);

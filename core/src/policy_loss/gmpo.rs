@@ -97,7 +97,7 @@ crate::kernel! {
         /// Rollout-correction weights, `[N]`; absent = 1.
         pub weights: Option<In<'a, f32>> [tokens],
         /// Guard of the token log-ratio.
-        pub guard: Guard,
+        pub guard: Guard where valid,
         /// How a sequence's ratio is formed.
         pub mean: Mean,
         /// How far a log-ratio, or the sum for [`Mean::ClippedSum`], may fall below 0, in nats; at least 0.
@@ -121,24 +121,18 @@ crate::kernel! {
         pub metrics: Option<MetricsOut<'a>>,
     }
     unsafe "policy_loss_gmpo", over cu_seqlens (tokens, sequences),
+        require |k| {
+            check_bounds(k.clip_log_low, k.clip_log_high)?;
+            match k.denominator_from {
+                Some(partials) => weight::check_partials("denominator", partials),
+                None => require::not_negative("denominator", k.denominator),
+            }
+        },
         let advantages = |k| if k.advantage_per_token { tokens } else { sequences },
         check |k| k.metrics.as_ref().map_or(Ok(()), |metrics| metrics.check_bounds(sequences));
 }
 
 impl PolicyLossGmpo<'_> {
-    /// Checks the scalar parameters.
-    ///
-    /// Errors: [`Error::Value`] for clip bounds or a denominator that are negative or not finite, or a guard
-    /// whose bound is not positive; with `denominator_from`, the errors of the check of its partial counts.
-    pub fn check(&self) -> Result<(), Error> {
-        check_bounds(self.clip_log_low, self.clip_log_high)?;
-        self.guard.check()?;
-        if let Some(partials) = self.denominator_from {
-            return weight::check_partials("denominator", partials);
-        }
-        require::not_negative("denominator", self.denominator)
-    }
-
     #[inline(always)]
     fn sequence<T: Team, const ANY: bool, const K: usize, const E: usize>(&self, team: &T, row: usize)
     where

@@ -110,11 +110,11 @@ crate::kernel! {
         /// Rollout-correction weights, `[N]`; absent = 1.
         pub weights: Option<In<'a, f32>> [tokens],
         /// The level at which the ratio is taken.
-        pub level: RatioGranularity,
+        pub level: RatioGranularity where valid,
         /// Guard of the token log-ratio.
-        pub guard: Guard,
+        pub guard: Guard where valid,
         /// The gate.
-        pub gate: G,
+        pub gate: G where valid,
         /// KL to a reference, if any.
         pub kl: Option<KlTerm<'a>>,
         /// Aggregation weight W of a sequence.
@@ -133,6 +133,7 @@ crate::kernel! {
         pub metrics: Option<MetricsOut<'a>>,
     }
     unsafe G::POLICY_LOSS, over cu_seqlens (tokens, sequences),
+        require |k| k.check_terms(),
         let advantages = |k| if k.advantage_per_token { tokens } else { sequences },
         check |k| k.check_parts(tokens, sequences);
 }
@@ -295,16 +296,9 @@ impl<G: Gate> PolicyLoss<'_, G> {
         self.loss.as_ref().is_some_and(|loss| loss.token_loss.is_some())
     }
 
-    /// Checks the scalar parameters and their combination.
-    ///
-    /// Errors: those of the checks of gate, level, guard, aggregation and KL; [`Error::Value`] if the KL
-    /// coefficient is not finite; [`Error::Combination`] for KL clamps that the fused loss does not have,
-    /// [`RatioGranularity::Given`] with a gate that reads `logp_old`, a `logp_second` that the gate does not
-    /// read, or metrics without losses.
-    pub fn check(&self) -> Result<(), Error> {
-        self.gate.check()?;
-        self.level.check()?;
-        self.guard.check()?;
+    /// Refuses KL clamps that the fused loss does not have, [`RatioGranularity::Given`] with a gate that reads
+    /// `logp_old`, a `logp_second` that the gate does not read, and metrics without losses.
+    fn check_terms(&self) -> Result<(), Error> {
         self.weight_from.check(&self.weight)?;
         if let Some(term) = &self.kl {
             term.kl.check()?;

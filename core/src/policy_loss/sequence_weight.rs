@@ -103,7 +103,7 @@ crate::kernel! {
         /// The caller's weights u, `[N]`; absent = 1.
         pub weights: Option<In<'a, f32>> [tokens],
         /// The rule for the weight.
-        pub rule: SequenceRule,
+        pub rule: SequenceRule where valid,
         /// Resulting weights, `[N]`.
         pub out: Out<'a, f32> [tokens],
         /// Row alarm, `[S]`: above [`flag::LIMIT`] if a live input is invalid.

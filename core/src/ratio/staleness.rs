@@ -16,7 +16,6 @@
 //! version. The start version is −1 if no live token has a version. Versions are below 2²⁴, up to which `f32`
 //! is exact.
 
-use crate::Error;
 use crate::op::Kernel;
 use crate::ragged::{In, Mask, Offsets, Out};
 use crate::require;
@@ -47,18 +46,12 @@ crate::kernel! {
         /// Number of kept tokens, `[S]`.
         pub row_kept: Out<'a, u32> [sequences],
     }
-    unsafe "staleness", over cu_seqlens (tokens, sequences);
-}
-
-impl Staleness<'_> {
-    /// Checks the scalar parameters.
-    ///
-    /// Errors: [`Error::Value`] unless `current` is in `0..VERSIONS`, or if `max_staleness` is negative.
-    pub fn check(&self) -> Result<(), Error> {
-        let (current, max) = (self.current, self.max_staleness);
-        require::scalar("current", (0..VERSIONS).contains(&current), "a version: 0 to 2^24 - 1", current)?;
-        require::scalar("max_staleness", max >= 0, "at least 0", max)
-    }
+    unsafe "staleness", over cu_seqlens (tokens, sequences),
+        require |k| {
+            let (current, max) = (k.current, k.max_staleness);
+            require::scalar("current", (0..VERSIONS).contains(&current), "a version: 0 to 2^24 - 1", current)?;
+            require::scalar("max_staleness", max >= 0, "at least 0", max)
+        };
 }
 
 impl Kernel for Staleness<'_> {

@@ -66,7 +66,7 @@ crate::kernel! {
         /// Denominator of the ratio: log-probabilities of the older policy, `[N]`.
         pub logp_old: In<'a, f32> [tokens],
         /// Guard of the log-ratio.
-        pub guard: Guard,
+        pub guard: Guard where valid,
         /// Lower and upper bound of the ratios counted by [`sum::IN_BAND`].
         pub band: [f32; 2],
         /// Ratios r, `[N]`.

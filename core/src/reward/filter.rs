@@ -108,7 +108,7 @@ crate::kernel! {
         /// Sequences that count, `[S]`.
         pub valid: Mask<'a> [sequences],
         /// The condition to remain.
-        pub criterion: Criterion,
+        pub criterion: Criterion where valid,
         /// 1 if the sequence remains, else 0, `[S]`; serves as `valid` or as a mask of later ops.
         pub keep: Out<'a, u8> [sequences],
         /// Number of remaining sequences of the group, `[G]`.
@@ -117,13 +117,6 @@ crate::kernel! {
         pub statistic: Out<'a, f32> [groups],
     }
     unsafe "filter_groups", over cu_groups (sequences, groups);
-}
-
-impl FilterGroups<'_> {
-    /// Checks the criterion: [`Criterion::check`].
-    pub fn check(&self) -> Result<(), Error> {
-        self.criterion.check()
-    }
 }
 
 impl Kernel for FilterGroups<'_> {

@@ -53,15 +53,15 @@ crate::kernel! {
         /// Sequences that count, `[S]`.
         pub valid: Mask<'a> [sequences],
         /// w, from 0 to 1; the paper's value is 0.5.
-        pub mean_weight: f64,
+        pub mean_weight: f64 where unit,
         /// Lowest reward of the majority; the paper's value is 0.5.
-        pub majority: f64,
+        pub majority: f64 where finite,
         /// Lowest reward of the minority; the paper's value is −1.
-        pub minority: f64,
+        pub minority: f64 where finite,
         /// Width of a band; the paper's value is 0.5.
-        pub width: f64,
+        pub width: f64 where finite,
         /// Reward of an invalid answer; −1.
-        pub invalid: f64,
+        pub invalid: f64 where finite,
         /// Shaped reward, `[S]`.
         pub shaped: Out<'a, f32> [sequences],
         /// Novelty u, `[S]`; 0 if absent.
@@ -82,15 +82,6 @@ impl NoveltyBands<'_> {
             }
         }
         Ok(())
-    }
-
-    /// Checks that `mean_weight` is from 0 to 1 and the other scalars are finite.
-    pub fn check(&self) -> Result<(), Error> {
-        require::unit("mean_weight", self.mean_weight)?;
-        require::finite("majority", self.majority)?;
-        require::finite("minority", self.minority)?;
-        require::finite("width", self.width)?;
-        require::finite("invalid", self.invalid)
     }
 }
 

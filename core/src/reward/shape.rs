@@ -114,9 +114,9 @@ crate::kernel! {
         /// Sequences that count, `[S]`.
         pub valid: Mask<'a> [sequences],
         /// The shaping function.
-        pub shaping: Shaping,
+        pub shaping: Shaping where valid,
         /// Rewards above this are correct, for `Flawed`, `Brevity` and `Preferred`.
-        pub threshold: f32,
+        pub threshold: f32 where finite,
         /// Lengths in tokens, `[S]`; needed by `Overlong` and `Brevity`.
         pub lengths: Option<In<'a, u32>> [sequences],
         /// Nonzero for flawed sequences, `[S]`, for `Flawed`; absent if none is flawed.
@@ -127,41 +127,17 @@ crate::kernel! {
         /// Shaped reward, `[S]`.
         pub shaped: Out<'a, f32> [sequences],
     }
-    unsafe "shape_rewards", over cu_groups (sequences, groups);
-}
-
-impl ShapeRewards<'_> {
-    /// Checks that the scalar parameters are in their domain and that the arrays they need are present, with
-    /// the right lengths.
-    pub fn check(&self) -> Result<(), Error> {
-        self.shaping.check()?;
-        require::finite("threshold", self.threshold)?;
-        let (sequences, groups) = (self.rewards.len(), self.cu_groups.rows());
-        let preferred = self.shaping == Shaping::Preferred;
-        let arrays = [
-            (
-                "lengths",
-                self.shaping.needs_lengths(),
-                self.lengths.map(In::len),
-                sequences,
-                "one per sequence",
-            ),
-            ("flags", false, self.flags.map(In::len), sequences, "one per sequence"),
-            ("reference", preferred, self.reference.map(In::len), groups, "one per group"),
-        ];
-        for (argument, needed, got, expected, because) in arrays {
-            match got {
-                None if needed => {
-                    return Err(Error::Combination { argument, expected: "needed by this shaping" });
-                }
-                Some(got) if got != expected => {
-                    return Err(Error::Length { argument, expected, because, got });
-                }
-                _ => {}
-            }
-        }
-        Ok(())
-    }
+    unsafe "shape_rewards", over cu_groups (sequences, groups),
+        require |k| {
+            let absent = if k.shaping.needs_lengths() && k.lengths.is_none() {
+                "lengths"
+            } else if k.shaping == Shaping::Preferred && k.reference.is_none() {
+                "reference"
+            } else {
+                return Ok(());
+            };
+            Err(Error::Combination { argument: absent, expected: "needed by this shaping" })
+        };
 }
 
 impl Kernel for ShapeRewards<'_> {

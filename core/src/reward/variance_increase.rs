@@ -31,7 +31,6 @@
 //! a pass. At most 2 n² iterations, each with an exponential, all of them executed by every lane of a GPU:
 //! suited to groups of up to a few hundred.
 
-use crate::Error;
 use crate::advantage::members::Members;
 use crate::num::{self, Arith};
 use crate::op::Kernel;
@@ -56,24 +55,15 @@ crate::kernel! {
         /// M; +∞ for the group's greatest reward plus `margin`.
         pub high: f64,
         /// Distance used by infinite `low` and `high`; at least 0.
-        pub margin: f64,
+        pub margin: f64 where not_negative,
         /// Whether equal rewards stay equal.
         pub merge_ties: bool,
         /// Shaped rewards z, `[S]`.
         pub shaped: Out<'a, f32> [sequences],
     }
     unsafe "variance_increase", over cu_groups (sequences, _),
-        work |k, row| k.cu_groups.span(row).len().saturating_pow(2);
-}
-
-impl VarianceIncrease<'_> {
-    /// Checks that the scalar parameters are in their domain and that `logp` has one entry per sequence.
-    pub fn check(&self) -> Result<(), Error> {
-        require::not_negative("margin", self.margin)?;
-        require::scalar("low", self.low < self.high, "a number below `high`", self.low)?;
-        let (sequences, logp) = (self.rewards.len(), self.logp.map(In::len));
-        require::length("logp", sequences, "one per sequence", logp.unwrap_or(sequences))
-    }
+        work |k, row| k.cu_groups.span(row).len().saturating_pow(2),
+        require |k| require::scalar("low", k.low < k.high, "a number below `high`", k.low);
 }
 
 /// The counted members, with their unnormalised probabilities.

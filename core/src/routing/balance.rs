@@ -23,12 +23,10 @@
 
 use super::gating_forward::largest_of;
 use super::{Router, RouterKind};
-use crate::Error;
 use crate::logits::weight;
 use crate::num::{self, Arith};
 use crate::op::Kernel;
 use crate::ragged::{In, Mask, Out, Span, Stream, flag};
-use crate::require;
 use crate::team::{Element, Lane, Team};
 
 crate::kernel! {
@@ -43,7 +41,7 @@ crate::kernel! {
         /// Load of each expert, f, `[E]`.
         pub load: In<'a, f32> [experts],
         /// Weight of the loss, w.
-        pub weight: f64,
+        pub weight: f64 where finite,
         /// dL/ds, `[rows, E]`.
         pub gradient: Out<'a, f32> [scores],
         /// w·d_r, `[rows]`.
@@ -52,18 +50,13 @@ crate::kernel! {
         pub row_alarm: Out<'a, u32> [rows],
     }
     unsafe "balance_loss", rows |k| k.rows, work |k, _| k.experts,
+        require |k| {
+            Router::new(RouterKind::SoftmaxAll, k.experts, 1).check_scores(k.scores, k.rows)?;
+            Router::length("load", k.load.len(), 1, k.experts)
+        },
         let rows = |k| k.rows,
         let experts = |k| k.experts,
         let scores = |_| rows.saturating_mul(experts);
-}
-
-impl BalanceLoss<'_> {
-    /// Checks that sizes and the weight are in their domain.
-    pub fn check(&self) -> Result<(), Error> {
-        Router::new(RouterKind::SoftmaxAll, self.experts, 1).check_scores(self.scores, self.rows)?;
-        Router::length("load", self.load.len(), 1, self.experts)?;
-        require::finite("weight", self.weight)
-    }
 }
 
 /// Z, Σ e·f, and whether loads are finite.

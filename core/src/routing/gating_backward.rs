@@ -54,6 +54,7 @@ crate::kernel! {
         pub row_alarm: Out<'a, u32> [rows],
     }
     unsafe "gating_backward", rows |k| k.rows, work |k, _| k.router.experts,
+        require |k| k.check_sizes(),
         let rows = |k| k.rows,
         let scores = |k| k.scores.len(),
         let slots = |k| rows.saturating_mul(k.router.top_k),
@@ -66,8 +67,7 @@ impl GatingBackward<'_> {
         self.router.check_trace(&self.chosen, self.rows)
     }
 
-    /// Checks that sizes and parameters are in their domain and agree.
-    pub fn check(&self) -> Result<(), Error> {
+    fn check_sizes(&self) -> Result<(), Error> {
         self.router.check_scores(self.scores, self.rows)?;
         let k = self.router.top_k;
         Router::length("gates", self.gates.len(), self.rows, k)?;

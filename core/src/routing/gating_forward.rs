@@ -109,6 +109,7 @@ crate::kernel! {
         pub row_alarm: Out<'a, u32> [rows],
     }
     unsafe "gating_forward", rows |k| k.rows, work |k, _| k.router.experts,
+        require |k| k.check_sizes(),
         let rows = |k| k.rows,
         let experts = |k| k.router.experts,
         let slots = |k| rows.saturating_mul(k.router.top_k),
@@ -128,8 +129,7 @@ impl GatingForward<'_> {
         Ok(())
     }
 
-    /// Checks that sizes and parameters are in their domain and agree.
-    pub fn check(&self) -> Result<(), Error> {
+    fn check_sizes(&self) -> Result<(), Error> {
         let router = &self.router;
         router.check_scores(self.scores, self.rows)?;
         if let Some(bias) = self.bias {
@@ -194,6 +194,13 @@ impl Key for Stored<'_> {
 }
 
 impl<'a> GatingForward<'a> {
+    /// Whether experts are compared by a function of their scores. Without bias and groups, the score itself
+    /// has the same order, and it still tells experts apart whose sigmoids round to 1.
+    #[inline(always)]
+    fn by_activation(&self) -> bool {
+        self.bias.is_some() | self.group_scores.is_some()
+    }
+
     /// Selects the row's experts by a function of scores and bias, within the best groups; returns the alarm.
     #[inline(always)]
     fn choose_by<T: Team, F: Activation>(&self, team: &T, row: usize, of: F) -> u32 {
@@ -286,9 +293,8 @@ impl Kernel for GatingForward<'_> {
 
     #[inline(always)]
     fn variant(&self) -> usize {
-        let by_probability = self.bias.is_some() | (self.router.groups > 1);
         match self.router.kind {
-            RouterKind::SoftmaxChosen | RouterKind::SoftmaxAll if by_probability => 3,
+            RouterKind::SoftmaxChosen | RouterKind::SoftmaxAll if self.by_activation() => 3,
             RouterKind::SoftmaxChosen => 0,
             RouterKind::SoftmaxAll => 1,
             RouterKind::SigmoidNormalized | RouterKind::Sigmoid => 2,
@@ -328,24 +334,24 @@ impl Kernel for GatingForward<'_> {
                 largest = team.max(slots, score);
             }
             team.slots(k, score)
+        } else if V < 2 || (V != 3 && !self.by_activation()) {
+            let picked = team.largest(span, scores, None, k, &Score, move |j, e| chosen.put(first + j, e));
+            alarm = flag::worse(alarm, picked.alarm);
+            largest = picked.first;
+            picked.keys
         } else if V == 2 {
             alarm = flag::worse(alarm, self.choose_by(team, row, Sigmoid));
             team.slots(k, score)
         } else if V == 4 {
             alarm = flag::worse(alarm, self.choose_by(team, row, SqrtSoftplus));
             team.slots(k, score)
-        } else if V == 3 {
+        } else {
             let of = Probability { largest, inverse: num::div64(1.0, total) as f32 };
             alarm = flag::worse(alarm, self.choose_by(team, row, of));
             if over_chosen {
                 largest = team.max(slots, score);
             }
             team.slots(k, score)
-        } else {
-            let picked = team.largest(span, scores, None, k, &Score, move |j, e| chosen.put(first + j, e));
-            alarm = flag::worse(alarm, picked.alarm);
-            largest = picked.first;
-            picked.keys
         };
         let scale = f64::from(router.scale);
         let shares = if V == 1 {

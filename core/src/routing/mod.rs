@@ -10,19 +10,19 @@
 //! SoftmaxChosen       g_e = c·exp(s_e) / Σ_{j in I} exp(s_j)           Mixtral; Qwen3 (norm_topk_prob)
 //! SoftmaxAll          g_e = c·exp(s_e) / Σ_j exp(s_j)                  softmax, then top-k, not renormalised
 //! SigmoidNormalized   g_e = c·σ(s_e) / (Σ_{j in I} σ(s_j) + 1e-20)     DeepSeek-V3
-//! Sigmoid             g_e = c·σ(s_e)                                   the same with norm_topk_prob off
+//! Sigmoid             g_e = c·σ(s_e)                                   norm_topk_prob off; Llama 4
 //! SqrtSoftplus        g_e = c·a_e / (Σ_{j in I} a_j + 1e-20)           DeepSeek-V4; a = √ln(1 + exp(s))
 //! ```
 //!
 //! I is the set of the K chosen experts, c the routed scaling factor. Softmax over all experts, renormalised
 //! over the chosen ones, is exactly `SoftmaxChosen`: the common denominator cancels.
 //!
-//! Natural selection takes the K largest scores; for sigmoids, the K largest σ(s)+b within the `top_groups`
-//! groups whose two largest σ(s)+b have the largest sums. Ties go to the lower index. With `SqrtSoftplus`,
-//! a_e replaces σ(s_e). A softmax with a bias (ERNIE 4.5) or groups (DeepSeek-V2) uses its probabilities over
-//! all experts instead of σ, and a group's largest instead of the sum of two. Experts of other groups are
-//! never taken, as in DeepSeek's inference code; the Hugging Face port sets their keys to 0, and so takes
-//! them before an expert with a negative σ+b.
+//! Natural selection takes the K largest scores. With a bias or groups, a sigmoid router takes the K largest
+//! σ(s)+b within the `top_groups` groups whose two largest σ(s)+b have the largest sums. Ties go to the lower
+//! index. With `SqrtSoftplus`, a_e replaces σ(s_e). A softmax with a bias (ERNIE 4.5) or groups (DeepSeek-V2)
+//! uses its probabilities over all experts instead of σ, and a group's largest instead of the sum of two.
+//! Experts of other groups are never taken, as in DeepSeek's inference code; the Hugging Face port sets their
+//! keys to 0, and so takes them before an expert with a negative σ+b.
 //!
 //! **Order**: the K experts of a row are in order of selection, or as in the trace; gates and coefficients
 //! follow that order. A combination in bf16 depends on it (slime sorts, Megatron does not).

@@ -80,20 +80,13 @@ crate::kernel! {
         pub keys: Out<'a, u32> [tokens],
     }
     unsafe "selection_key", over cu_seqlens (tokens, sequences),
+        require |k| {
+            let [low, high] = k.band;
+            require::scalar("band.low", !low.is_nan(), "a number", low)?;
+            require::scalar("band.high", high > low, "a number above band.low", high)?;
+            k.unclipped.map_or(Ok(()), |test| test.clip.check())
+        },
         check |k| k.unclipped.map_or(Ok(()), |test| test.check_bounds(tokens, sequences));
-}
-
-impl SelectionKey<'_> {
-    /// Checks that the scalar parameters are in their domain.
-    ///
-    /// Errors: a NaN bound of `band`; an upper bound that is not above the lower; clip parameters outside
-    /// their domain.
-    pub fn check(&self) -> Result<(), Error> {
-        let [low, high] = self.band;
-        require::scalar("band.low", !low.is_nan(), "a number", low)?;
-        require::scalar("band.high", high > low, "a number above band.low", high)?;
-        self.unclipped.map_or(Ok(()), |test| test.clip.check())
-    }
 }
 
 /// Maps a number to bits that order as the numbers do; 0 for NaN only.

@@ -64,6 +64,7 @@ crate::kernel! {
         pub token_advantage: Out<'a, f32> [tokens],
     }
     unsafe "tree_advantage", over cu_seqlens (tokens, sequences),
+        require |k| crate::advantage::Scale::Std { ddof: 1, eps: k.eps }.check(),
         let groups = |k| k.cu_groups.rows(),
         check |k| k.check_indices();
 }
@@ -86,11 +87,6 @@ impl TreeAdvantage<'_> {
             }
         }
         Ok(())
-    }
-
-    /// Checks that `eps` is in its domain.
-    pub fn check(&self) -> Result<(), crate::Error> {
-        crate::advantage::Scale::Std { ddof: 1, eps: self.eps }.check()
     }
 
     /// Divisor of the corrections in the group of `sequence`.

@@ -126,6 +126,7 @@ impl<'q> Exec<'q> {
     /// Enqueues an op.
     #[allow(unsafe_code)]
     pub(super) fn run<K: Compiled + DisjointRows>(&mut self, kernel: &K) -> Result<(), Error> {
+        kernel.check()?;
         match self.queue {
             None => {
                 self.launches.push(K::NAME);

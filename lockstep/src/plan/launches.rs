@@ -221,7 +221,6 @@ impl Plan {
                 row_maxima: exec.result::<f32>("correction_maxima", sequences * 4).out(),
                 row_alarm: exec.alarm("correction", sequences).out(),
             };
-            kernel.check()?;
             exec.run(&kernel)?;
             weights = Some(own.view());
             if after {
@@ -244,7 +243,6 @@ impl Plan {
                     gamma: recipe.advantage.gamma.unwrap_or(1.0),
                     returns: returns.out(),
                 };
-                kernel.check()?;
                 exec.run(&kernel)?;
                 let Some(params) = recipe.advantage.whitening() else {
                     return Err(Error::Plan("returns without whitening have no launch".into()));
@@ -327,7 +325,6 @@ impl Plan {
                 counted: exec.result::<u32>("counted", groups).out(),
                 too_few: exec.judged(["too_few", "advantage"], groups, Bad::Bits(1)).out(),
             };
-            kernel.check()?;
             exec.run(&kernel)?;
         } else {
             let params = choice.group_params();
@@ -359,7 +356,6 @@ impl Plan {
                 pivot: has_pivot.then(|| exec.result::<u32>("pivot", groups).out()),
                 residual: None,
             };
-            kernel.check()?;
             exec.run(&kernel)?;
         }
         let mut keep = None;
@@ -378,7 +374,6 @@ impl Plan {
                 kept: exec.scratch::<u32>(groups).out(),
                 statistic: exec.scratch::<f32>(groups).out(),
             };
-            kernel.check()?;
             exec.run(&kernel)?;
             keep = Some(kept.view());
         }
@@ -422,7 +417,6 @@ impl Plan {
                         returns: of_returns.then(|| returns.out()),
                         row_alarm: exec.alarm("advantage.over_time", sequences).out(),
                     };
-                    kernel.check()?;
                     exec.run(&kernel)?;
                 }
             }
@@ -445,7 +439,6 @@ impl Plan {
                     advantage: raw.out(),
                     row_alarm: exec.alarm("advantage.over_time", sequences).out(),
                 };
-                kernel.check()?;
                 exec.run(&kernel)?;
             }
             _ => return Err(Error::Plan("this estimator has no launch".into())),
@@ -499,7 +492,6 @@ impl Plan {
             whitened: whitened.out(),
             row_alarm: exec.alarm("advantage.whiten", cu_seqlens.rows()).out(),
         };
-        kernel.check()?;
         exec.run(&kernel)?;
         Ok(whitened.view())
     }
@@ -601,7 +593,6 @@ impl Plan {
                 maxima: exec.result::<f32>("maxima", 2).out(),
             }),
         };
-        kernel.check()?;
         exec.run(&kernel)?;
         let Some(value) = recipe.value else { return Ok(()) };
         let (own, weight_from) = from(exec, &value.aggregation)?;
@@ -625,7 +616,6 @@ impl Plan {
             row_tokens: row_tokens.out(),
             row_alarm: row_alarm.out(),
         };
-        kernel.check()?;
         exec.run(&kernel)?;
         let kernel = LossTotals {
             row_loss: row_loss.view(),
@@ -697,7 +687,6 @@ impl Plan {
                 band: recipe.metrics.band,
             }),
         };
-        kernel.check()?;
         exec.run(&kernel)
     }
 
@@ -734,7 +723,6 @@ impl Plan {
                 band: recipe.metrics.band,
             }),
         };
-        kernel.check()?;
         exec.run(&kernel)
     }
 

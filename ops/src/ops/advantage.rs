@@ -171,7 +171,7 @@ pub(super) fn with_residual(
     out.pivot.resize(if has_pivot { groups } else { 0 }, 0);
     out.keep.clear();
     out.role_state.clear();
-    let kernel = GroupAdvantage {
+    device.run(&GroupAdvantage {
         cu_groups: batch.cu_groups(),
         rewards: In::new(rewards),
         valid: Mask::new(valid),
@@ -191,9 +191,7 @@ pub(super) fn with_residual(
         status: Out::new(&mut out.status),
         pivot: has_pivot.then(|| Out::new(&mut out.pivot)),
         residual: residual.map(Out::new),
-    };
-    kernel.check()?;
-    device.run(&kernel)?;
+    })?;
 
     for (group, bits) in out.status.iter().enumerate() {
         let span = batch.cu_groups().span(group);

@@ -29,15 +29,13 @@ pub fn discounted_return(
     let holds = |i, x: f32| !batch.loss_mask().at(i) || x.is_finite();
     locate::each("token rewards", rewards, "a finite number", holds)?;
     let mut returns = vec![0.0; batch.tokens()];
-    let kernel = DiscountedReturn {
+    device.run(&DiscountedReturn {
         cu_seqlens: batch.cu_seqlens(),
         loss_mask: batch.loss_mask(),
         rewards: In::new(rewards),
         gamma,
         returns: Out::new(&mut returns),
-    };
-    kernel.check()?;
-    device.run(&kernel)?;
+    })?;
     locate::finite("returns", &returns, "the discounted sum is too large for f32")?;
     Ok(returns)
 }

@@ -118,7 +118,7 @@ pub fn filter_groups(
     let groups = batch.groups();
     let mut out =
         Filtered { keep: vec![0; batch.sequences()], kept: vec![0; groups], statistic: vec![0.0; groups] };
-    let kernel = FilterGroups {
+    device.run(&FilterGroups {
         cu_groups: batch.cu_groups(),
         metric: In::new(metric),
         valid: Mask::new(valid),
@@ -126,9 +126,7 @@ pub fn filter_groups(
         keep: Out::new(&mut out.keep),
         kept: Out::new(&mut out.kept),
         statistic: Out::new(&mut out.statistic),
-    };
-    kernel.check()?;
-    device.run(&kernel)?;
+    })?;
     Ok(out)
 }
 

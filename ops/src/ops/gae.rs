@@ -150,7 +150,7 @@ fn run(
         Lambda::LengthAdaptive { alpha } => (0.0, Some(alpha)),
     };
     alarm.resize(batch.sequences(), 0);
-    let kernel = Gae {
+    device.run(&Gae {
         cu_seqlens: batch.cu_seqlens(),
         loss_mask: batch.loss_mask(),
         rewards: In::new(rewards),
@@ -163,9 +163,7 @@ fn run(
         advantage: advantage.as_mut().map(|values| Out::new(values)),
         returns: returns.as_mut().map(|values| Out::new(values)),
         row_alarm: Out::new(alarm),
-    };
-    kernel.check()?;
-    device.run(&kernel)?;
+    })?;
     let arguments = [
         Checked { name: "token rewards", domain: Domain::Finite, values: rewards },
         Checked { name: "values", domain: Domain::Finite, values },

@@ -73,7 +73,7 @@ pub fn kl_importance_into(
     out.gradient.resize(tokens, 0.0);
     out.row_sum.resize(rows, 0.0);
     let mut alarm = vec![0; rows];
-    let kernel = KlImportance {
+    device.run(&KlImportance {
         cu_seqlens: batch.cu_seqlens(),
         loss_mask: batch.loss_mask(),
         logp: In::new(policies.logp),
@@ -86,9 +86,7 @@ pub fn kl_importance_into(
         gradient: Some(Out::new(&mut out.gradient)),
         row_sum: Out::new(&mut out.row_sum),
         row_alarm: Out::new(&mut alarm),
-    };
-    kernel.check()?;
-    device.run(&kernel)?;
+    })?;
     let arguments = named.map(|(name, values)| Checked { name, domain: Domain::LogProbability, values });
     let results = [
         Checked { name: "kl", domain: Domain::Finite, values: &out.kl },

@@ -180,14 +180,12 @@ where
 {
     let rows = logits.rows()?;
     let (mut out, mut alarms) = (Statistics::new(rows.rows, temperature, moments), vec![0; rows.rows]);
-    let kernel = LogitsStatistics {
+    device.run(&LogitsStatistics {
         rows,
         labels: In::new(logits.labels),
         temperature,
         results: out.results(&mut alarms),
-    };
-    kernel.check()?;
-    device.run(&kernel)?;
+    })?;
     logits.check_alarms(&alarms, None, "logp")?;
     Ok(out)
 }
@@ -328,7 +326,7 @@ impl<'a> Coefs<'a> {
         for<'k> LogitsGradient<'k, S>: Compiled,
     {
         let mut alarms = vec![0; rows.rows];
-        let kernel = LogitsGradient {
+        device.run(&LogitsGradient {
             rows,
             labels: In::new(labels),
             vocab_start,
@@ -338,9 +336,7 @@ impl<'a> Coefs<'a> {
             coef_entropy: self.coef_entropy.map(In::new),
             gradient: Out::new(gradient),
             row_alarm: Out::new(&mut alarms),
-        };
-        kernel.check()?;
-        device.run(&kernel)?;
+        })?;
         Ok(alarms)
     }
 
@@ -394,7 +390,7 @@ pub fn otr_exact(
     let share = share(&rows, positions);
     let (coef, mut out, mut alarms) =
         (vec![share as f32; rows.rows], Otr::new(&rows, gradient), vec![0; rows.rows]);
-    let kernel = OtrExact {
+    device.run(&OtrExact {
         rows,
         labels: In::new(logits.labels),
         kappa,
@@ -403,9 +399,7 @@ pub fn otr_exact(
         loss: Out::new(&mut out.row_loss),
         gradient: gradient.then(|| Out::new(&mut out.gradient)),
         row_alarm: Out::new(&mut alarms),
-    };
-    kernel.check()?;
-    device.run(&kernel)?;
+    })?;
     logits.check_alarms(&alarms, None, "loss of the row")?;
     out.mean(device, share)
 }

@@ -82,7 +82,7 @@ pub fn optimal_token_baseline(
     let weights = row_scan(device, batch, &weighted, Direction::Prefix)?;
     let live = if params.lone_tail_is_raw { batch.lengths(device)? } else { Vec::new() };
     let mut advantage = vec![0.0; batch.tokens()];
-    let kernel = OptimalTokenBaseline {
+    device.run(&OptimalTokenBaseline {
         cu_groups: batch.cu_groups(),
         cu_seqlens: batch.cu_seqlens(),
         loss_mask: batch.loss_mask(),
@@ -91,9 +91,7 @@ pub fn optimal_token_baseline(
         eps: params.eps,
         lone_tail: params.lone_tail_is_raw.then(|| In::new(&live)),
         advantage: Out::new(&mut advantage),
-    };
-    kernel.check()?;
-    device.run(&kernel)?;
+    })?;
     let hint = "all weights of a position are 0 (choose an eps above 0), or a sum is too large for f32";
     locate::finite("advantage", &advantage, hint)?;
     Ok(advantage)

@@ -49,7 +49,7 @@ pub fn pass_at_k(
         counted: vec![0; batch.groups()],
     };
     let mut too_few = vec![0; batch.groups()];
-    let kernel = PassAtK {
+    device.run(&PassAtK {
         cu_groups: batch.cu_groups(),
         rewards: In::new(rewards),
         valid: Mask::new(valid),
@@ -59,9 +59,7 @@ pub fn pass_at_k(
         pass_at_k: Out::new(&mut out.pass_at_k),
         counted: Out::new(&mut out.counted),
         too_few: Out::new(&mut too_few),
-    };
-    kernel.check()?;
-    device.run(&kernel)?;
+    })?;
     if let Some(group) = too_few.iter().position(|few| *few != 0) {
         let (argument, expected) = ("cu_groups", "a group with at least k counted sequences");
         return Err(require::value(argument, Some(group), expected, out.counted[group]).into());

@@ -247,7 +247,7 @@ where
     let Outputs { loss, token_loss, metrics } = out.make_room(batch, input.outputs);
     let scratch = &mut out.scratch;
     let (advantage, advantage_per_token) = input.advantage.values();
-    let kernel = PolicyLoss {
+    device.run(&PolicyLoss {
         cu_seqlens: batch.cu_seqlens(),
         loss_mask: batch.loss_mask(),
         logp: In::new(input.logp),
@@ -274,9 +274,7 @@ where
             row_maxima: Out::new(&mut scratch.maxima),
             band: params.band,
         }),
-    };
-    kernel.check()?;
-    device.run(&kernel)?;
+    })?;
     let weight = params.gate.second_fault(1.0) <= flag::LIMIT;
     let second = if weight { Domain::Weight } else { Domain::LogProbability };
     finish(device, batch, (input, second), out)

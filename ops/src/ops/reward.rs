@@ -68,7 +68,7 @@ pub fn shape_rewards(
         }
     }
     let mut shaped = vec![0.0; batch.sequences()];
-    let kernel = ShapeRewards {
+    device.run(&ShapeRewards {
         cu_groups: batch.cu_groups(),
         rewards: In::new(rewards),
         valid: Mask::new(valid),
@@ -78,9 +78,7 @@ pub fn shape_rewards(
         flags: params.flags.map(In::new),
         reference: params.reference.map(In::new),
         shaped: Out::new(&mut shaped),
-    };
-    kernel.check()?;
-    device.run(&kernel)?;
+    })?;
     not_infinite("shaped", shaped, "the shaped reward is too large for f32")
 }
 
@@ -192,7 +190,7 @@ pub fn novelty_bands(
         }
     }
     let mut out = Novelty { rewards: vec![0.0; classes.len()], novelty: vec![0.0; classes.len()] };
-    let kernel = NoveltyBands {
+    device.run(&NoveltyBands {
         cu_groups: batch.cu_groups(),
         pair_start: In::new(&start),
         similarity: In::new(similarity),
@@ -205,9 +203,7 @@ pub fn novelty_bands(
         invalid: bands.invalid,
         shaped: Out::new(&mut out.rewards),
         novelty: Out::new(&mut out.novelty),
-    };
-    kernel.check()?;
-    device.run(&kernel)?;
+    })?;
     Ok(out)
 }
 
@@ -264,7 +260,7 @@ pub fn variance_increase(
         check_finite64("logp", logp, |i| valid.is_none_or(|v| v[i] != 0))?;
     }
     let mut shaped = vec![0.0; batch.sequences()];
-    let kernel = VarianceIncrease {
+    device.run(&VarianceIncrease {
         cu_groups: batch.cu_groups(),
         rewards: In::new(rewards),
         valid: Mask::new(valid),
@@ -274,9 +270,7 @@ pub fn variance_increase(
         margin: params.margin,
         merge_ties: params.merge_ties,
         shaped: Out::new(&mut shaped),
-    };
-    kernel.check()?;
-    device.run(&kernel)?;
+    })?;
     not_infinite("shaped", shaped, "the bounds are too large for f32")
 }
 

@@ -71,7 +71,7 @@ pub fn gating_forward(
     let mut chosen = if narrow { Ids::U8(vec![0; entries]) } else { Ids::U16(vec![0; entries]) };
     let (mut gates, mut row_replayed, mut alarms) = (vec![0.0; entries], vec![0; rows], vec![0; rows]);
     let mut group_scores = vec![0.0; if router.groups > 1 { rows * router.groups } else { 0 }];
-    let kernel = GatingForward {
+    device.run(&GatingForward {
         router: *router,
         rows,
         scores: In::new(scores),
@@ -85,9 +85,7 @@ pub fn gating_forward(
         group_scores: (router.groups > 1).then(|| Out::new(&mut group_scores)),
         row_replayed: Out::new(&mut row_replayed),
         row_alarm: Out::new(&mut alarms),
-    };
-    kernel.check()?;
-    device.run(&kernel)?;
+    })?;
     if alarms.iter().any(|alarm| *alarm > flag::LIMIT) {
         each_finite("bias", bias.unwrap_or_default())?;
         each_finite("scores", scores)?;
@@ -120,7 +118,7 @@ pub fn gating_backward(
         Ids::U8(ids) => Trace::narrow(In::new(ids), 1, router.top_k),
         Ids::U16(ids) => Trace::wide(In::new(ids), 1, router.top_k),
     };
-    let kernel = GatingBackward {
+    device.run(&GatingBackward {
         router: *router,
         rows,
         scores: In::new(scores),
@@ -129,9 +127,7 @@ pub fn gating_backward(
         coef: In::new(gate_gradients),
         gradient: Out::new(&mut gradient),
         row_alarm: Out::new(&mut alarms),
-    };
-    kernel.check()?;
-    device.run(&kernel)?;
+    })?;
     each_finite("gate gradients", gate_gradients)?;
     match alarms.iter().position(|alarm| *alarm > flag::LIMIT) {
         None => Ok(gradient),
@@ -168,7 +164,7 @@ pub fn balance_loss(device: &Device, scores: &[f32], load: &[f32], coef: f64) ->
     }
     let rows = scores.len() / experts;
     let (mut gradient, mut row_loss, mut alarms) = (vec![0.0; scores.len()], vec![0.0; rows], vec![0; rows]);
-    let kernel = BalanceLoss {
+    device.run(&BalanceLoss {
         experts,
         rows,
         scores: In::new(scores),
@@ -177,9 +173,7 @@ pub fn balance_loss(device: &Device, scores: &[f32], load: &[f32], coef: f64) ->
         gradient: Out::new(&mut gradient),
         row_loss: Out::new(&mut row_loss),
         row_alarm: Out::new(&mut alarms),
-    };
-    kernel.check()?;
-    device.run(&kernel)?;
+    })?;
     if let Some(row) = alarms.iter().position(|alarm| *alarm > flag::LIMIT) {
         each_finite("load", load)?;
         each_finite("scores", scores)?;

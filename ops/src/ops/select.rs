@@ -169,7 +169,7 @@ pub fn select_into(
             Some(ClipTest { logp, logp_old, advantage, advantage_per_token, clip })
         }
     };
-    let kernel = SelectionKey {
+    device.run(&SelectionKey {
         cu_seqlens: batch.cu_seqlens(),
         loss_mask: batch.loss_mask(),
         values: In::new(candidates.values),
@@ -177,9 +177,7 @@ pub fn select_into(
         unclipped,
         order: candidates.order,
         keys: Out::new(keys),
-    };
-    kernel.check()?;
-    device.run(&kernel)?;
+    })?;
     (*state, *places) = match device.fast_cpu() {
         Some(cpu) => {
             let Nth { bound, wanted, ties, larger } = cpu.nth_largest(keys, n);

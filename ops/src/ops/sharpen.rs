@@ -94,7 +94,7 @@ pub fn sharpen(
     };
     let tokens = if params.per_token { Some(batch.lengths(device)?) } else { None };
     let mut sharpened = vec![0.0; batch.sequences()];
-    let kernel = Sharpen {
+    device.run(&Sharpen {
         cu_groups: batch.cu_groups(),
         advantage: In::new(advantage),
         rewards: In::new(rewards),
@@ -105,9 +105,7 @@ pub fn sharpen(
         tokens: tokens.as_deref().map(In::new),
         sharpening: params.sharpening,
         sharpened: Out::new(&mut sharpened),
-    };
-    kernel.check()?;
-    device.run(&kernel)?;
+    })?;
     not_infinite("sharpened", sharpened, "the factor is too large: set a cap")
 }
 
@@ -147,7 +145,7 @@ pub fn role_baseline(
     let by_role = Roles::new(roles, state.len())?;
     let sorted: Vec<f32> = by_role.order.iter().map(|i| rewards[*i as usize]).collect();
     let (mut advantage, mut after) = (vec![0.0; rewards.len()], vec![0.0; state.len()]);
-    let kernel = RoleBaseline {
+    device.run(&RoleBaseline {
         cu_roles: by_role.offsets()?,
         rewards: In::new(&sorted),
         valid: Mask::all(),
@@ -156,9 +154,7 @@ pub fn role_baseline(
         state: In::new(state),
         advantage: Out::new(&mut advantage),
         state_out: Out::new(&mut after),
-    };
-    kernel.check()?;
-    device.run(&kernel)?;
+    })?;
     let mut out = vec![0.0; rewards.len()];
     by_role.order.iter().zip(&advantage).for_each(|(i, a)| out[*i as usize] = *a);
     Ok((not_infinite("advantage", out, "the reward is too large for f32")?, after))
@@ -204,7 +200,7 @@ pub fn entropy_bonus(
     };
     batch.check_tokens(argument, source.len())?;
     let (mut shaped, mut alarm) = (vec![0.0; batch.tokens()], vec![0; batch.sequences()]);
-    let kernel = EntropyBonus {
+    device.run(&EntropyBonus {
         cu_seqlens: batch.cu_seqlens(),
         loss_mask: batch.loss_mask(),
         advantage: In::new(values),
@@ -215,9 +211,7 @@ pub fn entropy_bonus(
         kappa,
         shaped: Out::new(&mut shaped),
         row_alarm: Out::new(&mut alarm),
-    };
-    kernel.check()?;
-    device.run(&kernel)?;
+    })?;
     let Some(row) = alarm.iter().position(|alarm| *alarm > flag::LIMIT) else { return Ok(shaped) };
     let span = batch.cu_seqlens().span(row);
     for t in (span.start..span.end).filter(|t| batch.loss_mask().at(*t)) {

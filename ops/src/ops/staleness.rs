@@ -55,7 +55,7 @@ pub fn staleness(
         ..Staleness::default()
     };
     let (mut off_policy, mut kept) = (vec![0; rows], vec![0; rows]);
-    let kernel = Kernel {
+    device.run(&Kernel {
         cu_seqlens: batch.cu_seqlens(),
         loss_mask: batch.loss_mask(),
         versions: In::new(versions),
@@ -65,9 +65,7 @@ pub fn staleness(
         row_start: Out::new(&mut out.start_version),
         row_off_policy: Out::new(&mut off_policy),
         row_kept: Out::new(&mut kept),
-    };
-    kernel.check()?;
-    device.run(&kernel)?;
+    })?;
     let total = |counts: &[u32]| counts.iter().map(|n| u64::from(*n)).sum::<u64>() as f64;
     let tokens = batch.counts(device)?.tokens as f64;
     if tokens > 0.0 {

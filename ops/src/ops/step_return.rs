@@ -5,6 +5,7 @@ use super::combine::combine;
 use super::locate;
 use crate::{Batch, Device, Error};
 use lockstep_core::advantage::{Baseline, Scale, Singleton, StepReturn};
+use lockstep_core::op::Launch;
 use lockstep_core::ragged::{In, Offsets, Out};
 use lockstep_core::require;
 

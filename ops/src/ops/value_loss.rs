@@ -126,7 +126,7 @@ pub fn value_loss_into(
     for row in [&mut *clipped, &mut *row_tokens, &mut *alarm] {
         row.resize(rows, 0);
     }
-    let kernel = ValueLoss {
+    device.run(&ValueLoss {
         cu_seqlens: batch.cu_seqlens(),
         loss_mask: batch.loss_mask(),
         values: In::new(input.values),
@@ -142,9 +142,7 @@ pub fn value_loss_into(
         row_clipped: Out::new(clipped),
         row_tokens: Out::new(row_tokens),
         row_alarm: Out::new(alarm),
-    };
-    kernel.check()?;
-    device.run(&kernel)?;
+    })?;
     let mut arguments = vec![
         Checked { name: "values", domain: Domain::Finite, values: input.values },
         Checked { name: "returns", domain: Domain::Finite, values: input.returns },

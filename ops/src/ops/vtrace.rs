@@ -91,7 +91,7 @@ pub fn vtrace(
     let tokens = batch.tokens();
     let (mut vs, mut advantage, mut alarm) =
         (vec![0.0; tokens], vec![0.0; tokens], vec![0; batch.sequences()]);
-    let kernel = VTrace {
+    device.run(&VTrace {
         cu_seqlens: batch.cu_seqlens(),
         loss_mask: batch.loss_mask(),
         logp: In::new(logp),
@@ -108,9 +108,7 @@ pub fn vtrace(
         vs: Out::new(&mut vs),
         advantage: Out::new(&mut advantage),
         row_alarm: Out::new(&mut alarm),
-    };
-    kernel.check()?;
-    device.run(&kernel)?;
+    })?;
     let checked = |domain: Domain| move |(name, values)| Checked { name, domain, values };
     let arguments: Vec<Checked<'_>> = logps
         .into_iter()

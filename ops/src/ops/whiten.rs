@@ -178,7 +178,7 @@ pub(super) fn with_moments(
 ) -> Result<Vec<u32>, Error> {
     whitened.resize(values.len(), 0.0);
     let mut alarm = vec![0; offsets.rows()];
-    let kernel = Whiten {
+    device.run(&Whiten {
         offsets,
         mask,
         values: In::new(values),
@@ -190,8 +190,6 @@ pub(super) fn with_moments(
         eps: params.eps,
         whitened: Out::new(whitened),
         row_alarm: Out::new(&mut alarm),
-    };
-    kernel.check()?;
-    device.run(&kernel)?;
+    })?;
     Ok(alarm)
 }

@@ -141,6 +141,7 @@ fn launch<K: Compiled + DisjointRows>(
     wait: bool,
     why: impl FnOnce() -> Result<(), Error>,
 ) -> Result<(), Error> {
+    kernel.check()?;
     if alarms.is_empty() {
         return Ok(());
     }

@@ -130,7 +130,6 @@ pub(crate) fn gating_forward(
             row_replayed: arrays.output("replayed", rows)?,
             row_alarm: arrays.output("alarm", rows)?,
         };
-        kernel.check()?;
         launch(queue, &kernel, *kernel.row_alarm, true, || {
             let scores: Vec<f32> = copy!(queue, scores)?;
             let bias: Option<Vec<f32>> = kernel.bias.map(|bias| copy!(queue, bias)).transpose()?;
@@ -167,7 +166,6 @@ pub(crate) fn gating_backward(py: Python<'_>, at: On, router: &PyRouter, arrays:
             gradient: arrays.output("gradient", scores.len())?,
             row_alarm: arrays.output("alarm", rows)?,
         };
-        kernel.check()?;
         launch(queue, &kernel, *kernel.row_alarm, true, || {
             let (scores, coef): (Vec<f32>, Vec<f32>) = (copy!(queue, scores)?, copy!(queue, kernel.coef)?);
             let gating = Gating {
@@ -203,7 +201,6 @@ pub(crate) fn balance_loss(py: Python<'_>, at: On, coef: f64, arrays: Arrays) ->
             row_loss,
             row_alarm: arrays.output("alarm", rows)?,
         };
-        kernel.check()?;
         launch(queue, &kernel, *kernel.row_alarm, true, || {
             let (scores, load): (Vec<f32>, Vec<f32>) = (copy!(queue, scores)?, copy!(queue, load)?);
             ops::balance_loss(&Device::cpu(), &scores, &load, coef).map(drop)

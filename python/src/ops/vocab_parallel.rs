@@ -6,6 +6,7 @@ use lockstep::Device;
 use lockstep::core::logits::vocab_parallel::SUMS;
 use lockstep::core::logits::{VocabParallelStatistics, VocabParallelSums, VocabParallelTop};
 use lockstep::core::num::{Bf16, F16, Storage};
+use lockstep::core::op::Launch;
 use lockstep::ops::logits::vocab_parallel as ops;
 use lockstep::plan::Plain;
 use lockstep::{Compiled, core::Error as Argument};
@@ -86,7 +87,6 @@ where
             sums: arrays.output("sums", SUMS[usize::from(moments)] * n)?,
             row_alarm: arrays.output("alarm", n)?,
         };
-        kernel.check()?;
         launch(queue, &kernel, *kernel.row_alarm, true, || {
             let expected = "the maximum of vocab_parallel_top over all shards";
             Err(Argument::Combination { argument: "largest", expected }.into())
@@ -109,7 +109,6 @@ pub(crate) fn vocab_parallel_statistics(
         let live = arrays.mask("loss_mask", rows)?;
         let kernel =
             VocabParallelStatistics { rows, live, top, sums, temperature, results: results(&arrays, rows)? };
-        kernel.check()?;
         launch(queue, &kernel, *kernel.results.row_alarm, true, || {
             let (top, sums): (Vec<i64>, Vec<f64>) = (copy!(queue, top)?, copy!(queue, sums)?);
             let live: Option<Vec<u8>> = live.bytes().map(|bytes| copy!(queue, bytes)).transpose()?;

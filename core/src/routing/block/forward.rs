@@ -113,17 +113,16 @@ impl GatingForward<'_> {
         let scale = f64::from(self.router.scale);
         let (start, slots) = (first * E, Span::new(first * K, (first + ROWS) * K));
         let (chosen, gates) = (chosen.row(slots), self.gates.row(slots));
+        let by_activation = V == 2 && (self.bias.is_some() || E == 256);
         let picked = if let (2, 256, Some(sums)) = (V, E, sink(&self.group_scores)) {
             self.choose_in_groups(team, first, chosen, sums)
-        } else if V == 2 {
+        } else if by_activation {
             team.largest_of_rows::<E, _>(self.scores, start, self.bias, &Biased(Sigmoid), None, chosen)
         } else {
             team.largest_of_rows::<E, _>(self.scores, start, None, &Score, None, chosen)
         };
         let mut x = picked.keys;
-        // Without bias, the key of a sigmoid router is the sigmoid itself.
-        let again = V == 2 && (self.bias.is_some() || E == 256);
-        if again {
+        if by_activation {
             for r in 0..ROWS {
                 let start = start + r * E;
                 let scores = self.scores.row(Span::new(start, start + E));
@@ -148,7 +147,7 @@ impl GatingForward<'_> {
             for i in 0..SLOTS {
                 x[i] = num::canonical(weight::<T::Arith>(x[i] - largest[i]));
             }
-        } else if again {
+        } else {
             for i in 0..SLOTS {
                 x[i] = num::sigmoid::<T::Arith>(x[i]);
             }

@@ -51,7 +51,7 @@ pub fn mismatch_stats(
     let rows = batch.sequences();
     let (mut sums, mut maxima) = (vec![0.0; rows * sum::SUMS], vec![0.0; rows * 2]);
     let (mut tokens, mut alarm) = (vec![0; rows], vec![0; rows]);
-    let kernel = RolloutMismatch {
+    device.run(&RolloutMismatch {
         cu_seqlens: batch.cu_seqlens(),
         loss_mask: batch.loss_mask(),
         logp_old: In::new(logp_old),
@@ -61,9 +61,7 @@ pub fn mismatch_stats(
         row_maxima: Out::new(&mut maxima),
         row_tokens: Out::new(&mut tokens),
         row_alarm: Out::new(&mut alarm),
-    };
-    kernel.check()?;
-    device.run(&kernel)?;
+    })?;
     let arguments = [
         Checked { name: "logp_old", domain: Domain::LogProbability, values: logp_old },
         Checked { name: "logp_rollout", domain: Domain::LogProbability, values: logp_rollout },

@@ -157,7 +157,7 @@ pub fn rollout_correction(
         ..Correction::default()
     };
     let (mut sums, mut maxima, mut alarm) = (vec![0.0; rows * sum::SUMS], vec![0.0; rows * 4], vec![0; rows]);
-    let kernel = RolloutCorrection {
+    device.run(&RolloutCorrection {
         cu_seqlens: batch.cu_seqlens(),
         loss_mask: batch.loss_mask(),
         logp_old: In::new(logp_old),
@@ -174,9 +174,7 @@ pub fn rollout_correction(
         row_sums: Out::new(&mut sums),
         row_maxima: Out::new(&mut maxima),
         row_alarm: Out::new(&mut alarm),
-    };
-    kernel.check()?;
-    device.run(&kernel)?;
+    })?;
     check(batch, &alarm, logp_old, logp_rollout, &out.weights)?;
 
     let totals = fold_rows(device, &sums, rows)?;

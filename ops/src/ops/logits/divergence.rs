@@ -4,6 +4,7 @@ use crate::{Device, Error};
 use lockstep_core::Error as Argument;
 use lockstep_core::logits::kl::Direction;
 use lockstep_core::logits::{LogitRows, LogitsKl};
+use lockstep_core::op::Launch;
 use lockstep_core::ragged::{In, Mask, Out, flag};
 use lockstep_core::require;
 

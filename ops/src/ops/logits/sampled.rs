@@ -31,7 +31,7 @@ pub fn draw_tokens(
     let rows = logits.rows()?;
     let (mut tokens, mut alarms) =
         (vec![0; rows.rows.saturating_mul(draws.min(DrawTokens::MAX_DRAWS))], vec![0; rows.rows]);
-    let kernel = DrawTokens {
+    device.run(&DrawTokens {
         rows,
         temperature,
         draws,
@@ -39,9 +39,7 @@ pub fn draw_tokens(
         first: 0,
         tokens: Out::new(&mut tokens),
         row_alarm: Out::new(&mut alarms),
-    };
-    kernel.check()?;
-    device.run(&kernel)?;
+    })?;
     logits.check_alarms(&alarms, None, "draws of the row")?;
     Ok(tokens)
 }
@@ -92,7 +90,7 @@ pub fn otr_sampled(
     let share = share(&rows, positions);
     let (coef, mut out, mut alarms) =
         (vec![share as f32; rows.rows], Otr::new(&rows, gradient), vec![0; rows.rows]);
-    let kernel = OtrSampled {
+    device.run(&OtrSampled {
         rows,
         labels: In::new(logits.labels),
         candidates: In::new(&sorted),
@@ -102,9 +100,7 @@ pub fn otr_sampled(
         loss: Out::new(&mut out.row_loss),
         gradient: gradient.then(|| Out::new(&mut out.gradient)),
         row_alarm: Out::new(&mut alarms),
-    };
-    kernel.check()?;
-    device.run(&kernel)?;
+    })?;
     logits.check_alarms(&alarms, None, "loss of the row")?;
     out.mean(device, share)
 }

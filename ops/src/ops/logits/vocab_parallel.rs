@@ -58,7 +58,6 @@ where
     let rows = shard.rows.any_labels()?;
     let mut top = vec![0; rows.rows];
     let kernel = VocabParallelTop { rows, vocab_start: shard.vocab_start, top: Out::new(&mut top) };
-    kernel.check()?;
     device.run(&kernel)?;
     Ok(top)
 }
@@ -82,7 +81,7 @@ where
     require::length("top", rows.rows, "one per row of logits", top.len())?;
     let mut sums = vec![0.0; SUMS[usize::from(moments)] * rows.rows];
     let mut alarms = vec![0; rows.rows];
-    let kernel = VocabParallelSums {
+    device.run(&VocabParallelSums {
         rows,
         vocab_start: shard.vocab_start,
         labels: In::new(shard.rows.labels),
@@ -91,9 +90,7 @@ where
         moments,
         sums: Out::new(&mut sums),
         row_alarm: Out::new(&mut alarms),
-    };
-    kernel.check()?;
-    device.run(&kernel)?;
+    })?;
     if let Some(row) = alarms.iter().position(|alarm| *alarm > flag::LIMIT) {
         let expected = "the maximum over all shards, but this shard has a larger logit";
         return Err(refused("top", row, expected, unpacked(top[row]).0.into()));
@@ -123,16 +120,14 @@ pub fn vocab_parallel_statistics(
         require::length("loss_mask", rows, "one per row of logits", mask.len())?;
     }
     let (mut out, mut alarms) = (Statistics::new(rows, temperature, moments), vec![0; rows]);
-    let kernel = VocabParallelStatistics {
+    device.run(&VocabParallelStatistics {
         rows,
         live: Mask::new(loss_mask),
         top: In::new(top),
         sums: In::new(sums),
         temperature,
         results: out.results(&mut alarms),
-    };
-    kernel.check()?;
-    device.run(&kernel)?;
+    })?;
     let Some(row) = alarms.iter().position(|alarm| *alarm > flag::LIMIT) else { return Ok(out) };
     let (largest, holders) = (unpacked(top[row]).0, sums[HOLDERS * rows + row]);
     Err(if !largest.is_finite() {

@@ -47,7 +47,7 @@ pub fn gmpo(
     let outputs = out.make_room(batch, input.outputs);
     let scratch = &mut out.scratch;
     let (advantage, advantage_per_token) = input.advantage.values();
-    let kernel = PolicyLossGmpo {
+    device.run(&PolicyLossGmpo {
         cu_seqlens: batch.cu_seqlens(),
         loss_mask: batch.loss_mask(),
         logp: In::new(input.logp),
@@ -70,8 +70,6 @@ pub fn gmpo(
             row_maxima: Out::new(&mut scratch.maxima),
             band: params.band,
         }),
-    };
-    kernel.check()?;
-    device.run(&kernel)?;
+    })?;
     finish(device, batch, (&input, Domain::LogProbability), out)
 }

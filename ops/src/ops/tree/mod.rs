@@ -278,7 +278,7 @@ impl PrefixTree {
             require::length("std", batch.groups(), "one per group of `cu_groups`", std.len())?;
         }
         token_advantage.resize(batch.tokens(), 0.0);
-        let kernel = TreeAdvantage {
+        device.run(&TreeAdvantage {
             cu_seqlens: batch.cu_seqlens(),
             cu_groups: batch.cu_groups(),
             loss_mask: batch.loss_mask(),
@@ -292,9 +292,7 @@ impl PrefixTree {
             std: std.map(|(std, _)| In::new(std)),
             eps: std.map_or(0.0, |(_, eps)| eps),
             token_advantage: Out::new(token_advantage),
-        };
-        kernel.check()?;
-        device.run(&kernel)
+        })
     }
 
     /// V at the root of each group, `[G]`: the (weighted) mean of its outcomes; NaN without outcomes.

@@ -6,6 +6,7 @@
 
 use lockstep::{Device, Error};
 use lockstep_benches::{Copy, number};
+use lockstep_conformance::cases::hash::Source;
 use lockstep_core::ragged::{In, Out};
 use lockstep_core::routing::{ChosenOut, GatingBackward, GatingForward, Router, RouterKind, Trace};
 
@@ -17,14 +18,8 @@ fn best(mut f: impl FnMut() -> Result<(), Error>) -> Result<f64, Error> {
 
 /// Unordered scores, approximately normal.
 fn scores(count: usize) -> Vec<f32> {
-    let mut state = 0x9e37_79b9_7f4a_7c15u64;
-    let mut uniform = move || {
-        state ^= state << 13;
-        state ^= state >> 7;
-        state ^= state << 17;
-        (state >> 40) as f32 / 16_777_216.0
-    };
-    (0..count).map(|_| 1.7 * (uniform() + uniform() + uniform() + uniform() - 2.0)).collect()
+    let source = Source::new(1);
+    (0..count).map(|i| 1.7 * ((0..4).map(|k| source.unit(4 * i + k)).sum::<f32>() - 2.0)).collect()
 }
 
 fn main() -> Result<(), Error> {

@@ -2,6 +2,7 @@
 //! masked, log-ratios within ±0.3.
 
 use lockstep::{Batch, Error, Rollouts};
+use lockstep_conformance::cases::hash::Source;
 
 /// Inputs of every op.
 #[derive(Clone, Debug)]
@@ -24,22 +25,16 @@ pub struct Inputs {
     pub advantage: Vec<f32>,
 }
 
-/// A number in 0..1 from splitmix64.
-fn uniform(state: &mut u64) -> f32 {
-    *state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
-    let mut z = *state;
-    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    ((z ^ (z >> 31)) >> 40) as f32 / 16_777_216.0
-}
-
 impl Inputs {
     /// Generates about `tokens` tokens in sequences of `length`.
     pub fn new(tokens: usize, length: usize) -> Inputs {
         let groups = (tokens / length / 8).max(1);
         let (sequences, n) = (groups * 8, groups * 8 * length);
-        let mut state = 20_261_121;
-        let mut draw = |low: f32, high: f32| low + (high - low) * uniform(&mut state);
+        let (source, mut drawn) = (Source::new(20_261_121), 0);
+        let mut draw = |low: f32, high: f32| {
+            drawn += 1;
+            low + (high - low) * source.unit(drawn)
+        };
         let logp_old: Vec<f32> = (0..n).map(|_| draw(-3.0, 0.0)).collect();
         let near = |x: &f32, by: f32| (x + by).min(0.0);
         Inputs {

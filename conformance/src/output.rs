@@ -1,5 +1,7 @@
 //! An output array and its bits.
 
+pub use lockstep_embedded::{POISON, POISON64};
+
 use std::ops::Range;
 
 /// The values of an output.
@@ -32,11 +34,6 @@ pub struct Output {
     /// The values.
     pub values: Values,
 }
-
-/// The contents of outputs before a launch. No kernel writes these bits (a NaN result is the canonical NaN).
-pub const POISON: u32 = 0xffba_dbad;
-/// The same for binary64.
-pub const POISON64: u64 = 0xffff_badb_adba_dbad;
 
 impl Output {
     /// Number of elements.

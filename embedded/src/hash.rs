@@ -1,9 +1,9 @@
-//! Values from an integer hash: splitmix64 of seed and index, without state or libm. The same as
-//! `conformance::cases::hash`, which needs `std`.
+//! Values from an integer hash, the same in every language: splitmix64 of seed and index, without state or
+//! libm.
 
 /// A stream of numbers, addressed by index.
-#[derive(Clone, Copy)]
-pub(crate) struct Source(u64);
+#[derive(Clone, Copy, Debug)]
+pub struct Source(u64);
 
 /// splitmix64's output function.
 fn splitmix64(x: u64) -> u64 {
@@ -14,44 +14,63 @@ fn splitmix64(x: u64) -> u64 {
 }
 
 impl Source {
-    /// Creates the stream of `seed`.
-    pub(crate) fn new(seed: u64) -> Self {
+    /// The stream of `seed`.
+    pub fn new(seed: u64) -> Self {
         Source(splitmix64(seed))
     }
 
-    /// Returns an independent stream, so that every argument has different values and a swap of two shows.
-    pub(crate) fn fork(self, name: u32) -> Self {
-        Source(splitmix64(self.0 ^ splitmix64(u64::from(name) + 1)))
+    /// An independent stream: every argument gets different values, so that swapping two shows.
+    pub fn fork(self, name: u64) -> Self {
+        Source(splitmix64(self.0 ^ splitmix64(name.wrapping_add(1))))
     }
 
-    /// Returns 64 bits.
-    pub(crate) fn bits(self, i: usize) -> u64 {
+    /// The stream of a name (FNV-1a), so that adding a name changes no other stream.
+    pub fn named(self, name: &str) -> Self {
+        let hash = |h: u64, byte: u8| (h ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3);
+        self.fork(name.bytes().fold(0xcbf2_9ce4_8422_2325, hash))
+    }
+
+    /// 64 bits.
+    pub fn bits(self, i: usize) -> u64 {
         splitmix64(self.0.wrapping_add(i as u64))
     }
 
-    /// Returns a number in 0..n.
-    pub(crate) fn below(self, i: usize, n: u32) -> usize {
-        (self.bits(i) % u64::from(n)) as usize
+    /// In 0..n.
+    pub fn below(self, i: usize, n: usize) -> usize {
+        (self.bits(i) % n as u64) as usize
     }
 
-    /// Returns a number in 0..1, a multiple of 2⁻²⁴: exact in binary32.
-    pub(crate) fn unit(self, i: usize) -> f32 {
+    /// In 0..1, a multiple of 2⁻²⁴: exact in binary32.
+    pub fn unit(self, i: usize) -> f32 {
         (self.bits(i) >> 40) as f32 / 16_777_216.0
     }
 
-    /// Returns a number in −1..1.
-    pub(crate) fn signed(self, i: usize) -> f32 {
+    /// In −1..1.
+    pub fn signed(self, i: usize) -> f32 {
         2.0 * self.unit(i) - 1.0
     }
 
-    /// Returns any bit pattern.
-    pub(crate) fn pattern(self, i: usize) -> f32 {
+    /// Any bit pattern.
+    pub fn pattern(self, i: usize) -> f32 {
         f32::from_bits(self.bits(i) as u32)
     }
 
-    /// Returns magnitudes in 2⁻³⁰..2³⁰ with both signs, so that the order of a sum shows in its bits.
-    pub(crate) fn spread(self, i: usize) -> f32 {
+    /// A value to be summed: magnitudes over 2⁻³⁰..2³⁰ with both signs, so that the order of addition shows
+    /// in the bits.
+    pub fn spread(self, i: usize) -> f32 {
         let exponent = 97 + self.below(i, 61) as u32;
         self.fork(1).signed(i) * f32::from_bits(exponent << 23)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn splitmix64_is_the_published_one() {
+        // The first outputs of the reference implementation (Vigna) for seed 1234567.
+        assert_eq!(splitmix64(1_234_567), 6_457_827_717_110_365_317);
+        assert_eq!(splitmix64(1_234_567u64.wrapping_add(0x9e37_79b9_7f4a_7c15)), 3_203_168_211_198_807_973);
     }
 }

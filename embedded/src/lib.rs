@@ -14,7 +14,7 @@
 #[cfg(feature = "std")]
 extern crate std;
 
-mod hash;
+pub mod hash;
 pub mod launches;
 mod record;
 mod scalar;

@@ -88,7 +88,7 @@ pub(crate) fn run<A: Arith>(record: &mut impl Record) {
     // Another argument for the same i, an edge case half of the time.
     let y = |i: usize| {
         let edge = source.fork(2).below(i, 2) == 0;
-        argument(source, source.fork(1).below(i, (if edge { 6 * EDGES.len() } else { ARGUMENTS }) as u32))
+        argument(source, source.fork(1).below(i, if edge { 6 * EDGES.len() } else { ARGUMENTS }))
     };
 
     map(record, "num::exp", |i| Some(num::exp::<A>(x(i))));
@@ -126,7 +126,7 @@ pub(crate) fn run<A: Arith>(record: &mut impl Record) {
     map(record, "num::canonical", |i| Some(num::canonical(x(i))));
     map(record, "num::count", |i| Some(num::count(x(i) < y(i))));
 
-    let double = |fork: u32, i: usize| f64::from_bits(source.fork(fork).bits(i));
+    let double = |fork: u64, i: usize| f64::from_bits(source.fork(fork).bits(i));
     map64(record, "num::canonical64", 64, |i| {
         // NaN in one case of four; the payload stays.
         let nan = if i % 4 == 0 { 0x7ff0_0000_0000_0000 } else { 0 };

@@ -1,7 +1,6 @@
 //! The test inputs: structured lengths and designed values, each entry with the bug that it catches.
 
 pub mod corpus;
-pub mod hash;
 pub mod masks;
 pub mod params;
 pub mod random;
@@ -12,6 +11,7 @@ pub mod shapes;
 pub mod values;
 
 pub use corpus::corpus;
+pub use lockstep_embedded::hash;
 
 use self::hash::Source;
 use self::masks::garbage;

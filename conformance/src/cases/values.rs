@@ -87,10 +87,3 @@ pub fn weight(source: Source, i: usize) -> f32 {
         _ => 2.0 * source.fork(1).unit(i),
     }
 }
-
-/// A value to be summed: magnitudes over 2⁻³⁰..2³⁰ with both signs, so that the order of addition shows in
-/// the bits.
-pub fn spread(source: Source, i: usize) -> f32 {
-    let exponent = source.below(i, 61) as i32 - 30;
-    source.fork(1).signed(i) * 2.0f32.powi(exponent)
-}

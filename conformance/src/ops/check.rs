@@ -145,7 +145,7 @@ fn checked_values(
     let offsets = blocks(length);
     let mut bytes = mask.bytes(&offsets, source.fork(0));
     let mut element: Vec<f32> = (0..length)
-        .map(|i| match (domain, values::spread(source.fork(1), i)) {
+        .map(|i| match (domain, source.fork(1).spread(i)) {
             (Domain::LogProbability, x) => -x.abs(),
             (Domain::Weight, x) => x.abs(),
             (Domain::Reward, _) if i % 7 == 0 => f32::NAN,

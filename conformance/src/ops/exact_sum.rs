@@ -124,7 +124,7 @@ impl Kind {
     fn double(self, source: Source, i: usize) -> f64 {
         let (most, least) = (f64::MAX, f64::MIN_POSITIVE);
         let ends = [5e-324, -5e-324, most, -most, least, -0.0, f64::INFINITY, 2.0f64.powi(-537)];
-        let wide = |source, i| f64::from(values::spread(source, i));
+        let wide = |source: Source, i| f64::from(source.spread(i));
         let spread = || wide(source, i) * (1.0 + wide(source.fork(1), i));
         self.value(source, i, ends, f64::from_bits, spread)
     }
@@ -133,7 +133,7 @@ impl Kind {
         let (most, least) = (f32::MAX, f32::MIN_POSITIVE);
         let ends = [1e-45, -1e-45, most, -most, least, -0.0, f32::NEG_INFINITY, 1.0 + f32::EPSILON];
         let of_bits = |bits| f32::from_bits(bits as u32);
-        self.value(source, i, ends, of_bits, || values::spread(source, i))
+        self.value(source, i, ends, of_bits, || source.spread(i))
     }
 
     fn value<V: Neg<Output = V> + Copy>(

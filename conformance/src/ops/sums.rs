@@ -2,7 +2,6 @@
 
 use super::prelude::*;
 use crate::cases::corpus::token_case;
-use crate::cases::values::spread;
 use crate::oracle::{aggregate as oracle, fold, scan};
 use lockstep_core::aggregate::{Aggregate, FoldRows, RowScan};
 use lockstep_core::team::Direction;
@@ -99,8 +98,7 @@ impl OpTest for Sums {
         }
         for (k, rows) in [1u32, 2, 31, 33, 128, 129, 1000].into_iter().enumerate() {
             let (source, statistics) = (root.fork(600).fork(k as u64), 5);
-            let value =
-                |i| f64::from(spread(source, i)) + f64::from(spread(source.fork(1), i)) / 16_777_216.0;
+            let value = |i| f64::from(source.spread(i)) + f64::from(source.fork(1).spread(i)) / 16_777_216.0;
             let label = format!("{k}: {statistics} statistics of {rows} rows");
             cases.push(Case { label, ..fold_rows(statistics, rows, value) });
         }
@@ -114,8 +112,8 @@ impl OpTest for Sums {
             "row_scan" => Sums::RowScan { direction: draw.pick(&[Direction::Prefix, Direction::Suffix]) },
             _ => {
                 let (statistics, rows) = (1 + draw.below(8) as u32, 1 + draw.at_most(3000));
-                let factor = |i| 1.0 + f64::from(spread(source.fork(2), i));
-                return fold_rows(statistics, rows, |i| f64::from(spread(source, i)) * factor(i));
+                let factor = |i| 1.0 + f64::from(source.fork(2).spread(i));
+                return fold_rows(statistics, rows, |i| f64::from(source.spread(i)) * factor(i));
             }
         };
         let case = draw.tokens(params);
@@ -136,7 +134,7 @@ impl OpTest for Sums {
 
 /// The batch with a single array, of values of very different magnitudes.
 fn spread_out(data: Data, source: Source) -> Data {
-    let element = vec![data.array(|i| spread(source, i))];
+    let element = vec![data.array(|i| source.spread(i))];
     Data { element, row: Vec::new(), ..data }
 }
 

@@ -1,7 +1,6 @@
 //! `loss_totals`.
 
 use super::prelude::*;
-use crate::cases::values::spread;
 use crate::oracle::totals as oracle;
 use crate::output::{POISON, Values};
 use crate::outputs::{Captured, row};
@@ -91,12 +90,12 @@ impl OpTest for Totals {
 fn case(params: Totals, sequences: usize, source: Source) -> Case {
     let empty = |s: usize| source.fork(9).below(s, 5) == 0;
     let double = |i: usize| {
-        let tail = f64::from(spread(source.fork(2), i)) / 16_777_216.0;
-        if empty(i % sequences) { 0.0 } else { f64::from(spread(source.fork(1), i)) + tail }
+        let tail = f64::from(source.fork(2).spread(i)) / 16_777_216.0;
+        if empty(i % sequences) { 0.0 } else { f64::from(source.fork(1).spread(i)) + tail }
     };
-    let maximum = |i: usize| if empty(i % sequences) { f32::NEG_INFINITY } else { spread(source.fork(3), i) };
+    let maximum = |i: usize| if empty(i % sequences) { f32::NEG_INFINITY } else { source.fork(3).spread(i) };
     let tokens = |s: usize| if empty(s) { 0 } else { 1 + source.fork(4).below(s, 4096) as u32 };
-    let fine = |s: usize| if empty(s) { 0 } else { spread(source.fork(5), s).abs().to_bits() };
+    let fine = |s: usize| if empty(s) { 0 } else { source.fork(5).spread(s).abs().to_bits() };
     let mut index: Vec<u32> = (0..sequences).map(tokens).chain((0..sequences).map(fine)).collect();
     if source.below(0, 3) == 0 {
         let bad = [f32::INFINITY.to_bits(), 0x7f80_0001, 0xffc0_0000, u32::MAX][source.below(1, 4)];

@@ -324,7 +324,7 @@ fn reward(source: Source, i: usize) -> f32 {
 
 /// Like [`reward`], with magnitudes so different that their sums round.
 fn wide(source: Source, i: usize) -> f32 {
-    if source.below(i, 8) == 2 { values::spread(source.fork(2), i) } else { reward(source, i) }
+    if source.below(i, 8) == 2 { source.fork(2).spread(i) } else { reward(source, i) }
 }
 
 fn case(params: Tree, sizes: &[u32]) -> Case {

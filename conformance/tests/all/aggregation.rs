@@ -6,7 +6,6 @@ use lockstep::core::aggregate::{PerRow, Weight};
 use lockstep::recipe::{Aggregation, AggregationMode, CountedSequences, Horizon, LengthGuard, names};
 use lockstep::{Batch, Counts, Device, Recipe, Rollouts, ops};
 use lockstep_conformance::cases::hash::Source;
-use lockstep_conformance::cases::values::spread;
 use lockstep_conformance::oracle::aggregate::exact_sum;
 use lockstep_conformance::precision::{BY_HAND, MILLION_TERM_SUM, WORKED};
 
@@ -93,7 +92,7 @@ fn a_million_terms() {
     let kinds: [(&str, &dyn Fn(usize) -> f32); 5] = [
         ("one tenth", &|_| 0.1),
         ("alternating, large against small", &|i| if i % 2 == 0 { 1e6 } else { -999_999.9 }),
-        ("binary exponents over 60", &|i| spread(source, i)),
+        ("binary exponents over 60", &|i| source.spread(i)),
         ("one large, the rest lost in plain binary32", &|i| if i == 0 { 16_777_216.0 } else { 1.0 }),
         ("a telescope that ends at nothing", &|i| if i < N / 2 { 3.7 } else { -3.7 }),
     ];

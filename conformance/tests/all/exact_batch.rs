@@ -14,7 +14,6 @@ use lockstep::ops::whiten::{Weighting, WhitenParams, whiten, whiten_by};
 use lockstep::recipe::Reduction;
 use lockstep::{Advantage, Batch, Counts, Credit, Device, Loss, Outputs, Recipe, Rollouts};
 use lockstep_conformance::cases::hash::Source;
-use lockstep_conformance::cases::values::spread;
 
 /// The sequences of one rank, with their per-token data.
 #[derive(Clone, Default)]
@@ -81,7 +80,7 @@ pub(super) fn whole() -> Rows {
             rows.old.push((logp + 0.4 * source.fork(1).signed(t)).min(0.0));
             rows.mask.push(u8::from(row % 9 != 0 && source.fork(2).below(t, 4) > 0));
         }
-        rows.advantage.push(spread(source.fork(3), 0));
+        rows.advantage.push(source.fork(3).spread(0));
         rows.offsets.push(rows.logp.len() as u32);
         rows.groups.push(row as u32 + 1);
     }
@@ -189,7 +188,7 @@ fn digits_of_a_device_are_the_accumulator() {
     let source = Source::new(11);
     let device = Device::cpu();
     for length in [0, 1, 4096, 10_000] {
-        let value = |i| f64::from(spread(source, i)) * f64::from(spread(source.fork(1), i));
+        let value = |i| f64::from(source.spread(i)) * f64::from(source.fork(1).spread(i));
         let values: Vec<f64> = (0..length).map(value).collect();
         let (sum, count) = exact_sum(&device, &values).unwrap();
         assert_eq!((sum, count), (values.iter().copied().collect(), length as u64));

@@ -153,7 +153,7 @@ fn scores_of(style: usize, source: Source, count: usize) -> Vec<f32> {
         2 => 0.25,
         3 => [0.0, -0.0, 1e-42, -1e-42][source.below(i, 4)],
         4 => f32::from_bits(source.signed(i).to_bits() & 0xffff_0000),
-        _ => Some(f32::from_bits(source.bits(i) as u32)).filter(|x| x.is_finite()).unwrap_or(f32::MAX),
+        _ => Some(source.pattern(i)).filter(|x| x.is_finite()).unwrap_or(f32::MAX),
     };
     (0..count).map(of).collect()
 }

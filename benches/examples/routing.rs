@@ -5,10 +5,9 @@
 //! once; nothing is kept between calls.
 
 use lockstep::{Device, Error};
-use lockstep_benches::{Copy, number};
+use lockstep_benches::{Copy, RouterBuffers, number};
 use lockstep_conformance::cases::hash::Source;
-use lockstep_core::ragged::{In, Out};
-use lockstep_core::routing::{ChosenOut, GatingBackward, GatingForward, Router, RouterKind, Trace};
+use lockstep_core::routing::{Router, RouterKind};
 
 /// The best of 5 runs, in seconds, after one that faults in the pages.
 fn best(mut f: impl FnMut() -> Result<(), Error>) -> Result<f64, Error> {
@@ -39,36 +38,9 @@ fn main() -> Result<(), Error> {
         let (experts, top_k) = (router.experts, router.top_k);
         let scores = scores(rows * experts);
         let coef: Vec<f32> = scores[..rows * top_k].to_vec();
-        let (mut chosen, mut gates) = (vec![0u8; rows * top_k], vec![0.0f32; rows * top_k]);
-        let (mut replayed, mut alarm) = (vec![0u32; rows], vec![0u32; rows]);
-        let mut group_scores = vec![0.0f32; if router.groups > 1 { rows * router.groups } else { 0 }];
-        let mut gradient = vec![0.0f32; rows * experts];
-        let forward = best(|| {
-            device.run(&GatingForward {
-                router,
-                rows,
-                scores: In::new(&scores),
-                bias: None,
-                replay: None,
-                chosen: ChosenOut::narrow(Out::new(&mut chosen)),
-                gates: Out::new(&mut gates),
-                group_scores: (router.groups > 1).then(|| Out::new(&mut group_scores)),
-                row_replayed: Out::new(&mut replayed),
-                row_alarm: Out::new(&mut alarm),
-            })
-        })?;
-        let backward = best(|| {
-            device.run(&GatingBackward {
-                router,
-                rows,
-                scores: In::new(&scores),
-                chosen: Trace::narrow(In::new(&chosen), 1, top_k),
-                gates: In::new(&gates),
-                coef: In::new(&coef),
-                gradient: Out::new(&mut gradient),
-                row_alarm: Out::new(&mut alarm),
-            })
-        })?;
+        let mut buffers = RouterBuffers::new(router, rows);
+        let forward = best(|| buffers.forward(&device, &scores, None))?;
+        let backward = best(|| buffers.backward(&device, &scores, &coef))?;
         // Each array counts once per launch that touches it. The backward pass of softmax over the chosen
         // experts reads no scores; that of sigmoids reads only the chosen ones.
         let row = 4 * experts + 5 * top_k + 8 + if router.groups > 1 { 4 * router.groups } else { 0 };

@@ -20,6 +20,7 @@ pub use copy::Copy;
 pub use gpu::{OnGpu, copy_on_gpu};
 pub use inputs::Inputs;
 pub use ops::{Bench, Run, all, all_of, same_bits};
+pub use routing::RouterBuffers;
 pub use tree::shared_halves;
 
 /// Argument `i` of the program, a number.

@@ -208,56 +208,27 @@ pub enum GmpoBounds {
     Ratio,
 }
 
-fn default_cispo_high() -> f32 {
-    1.28
+defaults! {
+    default_cispo_high: f32 = 1.28;
+    default_dppo: f32 = 0.15;
+    default_dppo_c: f32 = 3.0;
+    default_gmpo: f32 = 0.4;
+    default_minirl_high: f32 = 0.27;
+    default_minirl_c: f32 = 5.0;
+    default_cov_ratio: f64 = 2e-4;
+    default_kl_cov_coef: f32 = 1.0;
+    default_clip_cov_lb: f32 = 1.0;
+    default_clip_cov_ub: f32 = 5.0;
+    rollout: Against = Against::Rollout;
+    two: f32 = 2.0;
+    three: f32 = 3.0;
+    default_clip: f32 = 0.2;
+    default_tau_pos: f32 = 1.0;
+    default_tau_neg: f32 = 1.05;
 }
-fn default_dppo() -> f32 {
-    0.15
-}
-fn default_dppo_c() -> f32 {
-    3.0
-}
-fn default_gmpo() -> f32 {
-    0.4
-}
+
 fn is_geometric(mean: &Mean) -> bool {
     *mean == Mean::Geometric
-}
-fn default_minirl_high() -> f32 {
-    0.27
-}
-fn default_minirl_c() -> f32 {
-    5.0
-}
-fn default_cov_ratio() -> f64 {
-    2e-4
-}
-fn default_kl_cov_coef() -> f32 {
-    1.0
-}
-fn default_clip_cov_lb() -> f32 {
-    1.0
-}
-fn default_clip_cov_ub() -> f32 {
-    5.0
-}
-fn rollout() -> Against {
-    Against::Rollout
-}
-fn two() -> f32 {
-    2.0
-}
-fn three() -> f32 {
-    3.0
-}
-fn default_clip() -> f32 {
-    0.2
-}
-fn default_tau_pos() -> f32 {
-    1.0
-}
-fn default_tau_neg() -> f32 {
-    1.05
 }
 
 impl GateChoice {

@@ -1,5 +1,14 @@
 //! The choices of each stage, as written in TOML: one file per stage.
 
+/// For each `name: type = value;` the function that a field's `serde(default = "name")` calls.
+macro_rules! defaults {
+    ($($name:ident: $type:ty = $value:expr;)*) => {
+        $(fn $name() -> $type {
+            $value
+        })*
+    };
+}
+
 mod advantage;
 mod aggregation;
 mod correction;

@@ -96,10 +96,7 @@ pub enum TimeChoice {
     },
 }
 
-fn one() -> f64 {
-    1.0
-}
-
-fn half() -> f64 {
-    0.5
+defaults! {
+    one: f64 = 1.0;
+    half: f64 = 0.5;
 }

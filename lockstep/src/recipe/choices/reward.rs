@@ -161,23 +161,13 @@ pub struct EntropyBonusChoice {
     pub of: EntropyKind,
 }
 
-fn one() -> f64 {
-    1.0
-}
-fn half() -> f64 {
-    0.5
-}
-fn xrpo_lambda() -> f64 {
-    2.5
-}
-fn ace_cap() -> f64 {
-    5.0
-}
-fn mssr_alpha() -> f32 {
-    0.4
-}
-fn mssr_kappa() -> f32 {
-    2.0
+defaults! {
+    one: f64 = 1.0;
+    half: f64 = 0.5;
+    xrpo_lambda: f64 = 2.5;
+    ace_cap: f64 = 5.0;
+    mssr_alpha: f32 = 0.4;
+    mssr_kappa: f32 = 2.0;
 }
 
 /// How several rewards of a sequence are combined to one.

@@ -2,6 +2,8 @@
 //! router learns too.
 #![cfg(feature = "model")]
 
+mod differences;
+
 use lockstep_trainer::model::{Model, Shape, Weights, round_to_bf16};
 use lockstep_trainer::policy::{Further, Pass, Sequence, log_probs, sample};
 use lockstep_trainer::random::{Phase, Stream};
@@ -84,27 +86,7 @@ fn gradients_agree_with_differences() {
     let model = Model::trainable(&shape(), &weights).unwrap();
     let further = Further { values: Some(&of_values), ..Further::default() };
     let grads = Pass::new(&model, &sequences()).unwrap().gradients_with(&coefficients, &further).unwrap().sum;
-    for (tensor, weight) in weights.iter().enumerate() {
-        assert_eq!(grads[tensor].len(), weight.values.len());
-        // The entry with the largest gradient: small ones drown in f32 rounding.
-        let largest = (0..weight.values.len())
-            .max_by(|&a, &b| grads[tensor][a].abs().total_cmp(&grads[tensor][b].abs()));
-        let at = largest.unwrap();
-        let gradient = f64::from(grads[tensor][at]);
-        assert!(gradient != 0.0, "{}: no gradient", weight.name);
-        let step = 1e-3_f32;
-        let moved = |by: f32| {
-            let mut moved = weights.clone();
-            moved[tensor].values[at] += by;
-            weighted_sum(&moved, &coefficients, &of_values)
-        };
-        let difference = (moved(step) - moved(-step)) / f64::from(2.0 * step);
-        assert!(
-            (gradient - difference).abs() < 0.03 * gradient.abs().max(0.1),
-            "{}[{at}]: gradient {gradient}, difference {difference}",
-            weight.name
-        );
-    }
+    differences::agree(&weights, &grads, |weights| weighted_sum(weights, &coefficients, &of_values));
 }
 
 /// Sequences that are alike have no variance; unlike ones that of their own gradients, with n − 1.

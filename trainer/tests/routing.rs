@@ -1,6 +1,7 @@
 //! Routing replay in the trainer: replay keeps its promises, and the model without it is unchanged.
 #![cfg(feature = "model")]
 
+mod differences;
 mod killed;
 
 use std::path::Path;
@@ -158,25 +159,7 @@ fn gradients_agree_with_differences_under_replay() {
         if d[0] == 0.0 {
             assert_eq!(grads, pass.gradients(&c).unwrap());
         }
-        for (tensor, weight) in weights.iter().enumerate() {
-            let at = (0..weight.values.len())
-                .max_by(|&a, &b| grads[tensor][a].abs().total_cmp(&grads[tensor][b].abs()))
-                .unwrap();
-            let gradient = f64::from(grads[tensor][at]);
-            assert!(gradient != 0.0, "{}: no gradient", weight.name);
-            let step = 1e-3_f32;
-            let moved = |by: f32| {
-                let mut moved = weights.clone();
-                moved[tensor].values[at] += by;
-                objective(&moved, &replay, &c, &d)
-            };
-            let difference = (moved(step) - moved(-step)) / f64::from(2.0 * step);
-            assert!(
-                (gradient - difference).abs() < 0.03 * gradient.abs().max(0.1),
-                "{}[{at}]: gradient {gradient}, difference {difference}",
-                weight.name
-            );
-        }
+        differences::agree(&weights, &grads, |weights| objective(weights, &replay, &c, &d));
     }
 }
 

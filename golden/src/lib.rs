@@ -42,7 +42,7 @@ use numbers::Got;
 use outcome::{Exception, Outcome, Setup};
 use serde_json::{Map, Value};
 use settings::Config;
-use sources::{Plan, Source};
+use sources::{Plan, Request, Source};
 use std::collections::BTreeMap;
 use std::path::Path;
 
@@ -60,9 +60,9 @@ pub fn verify_dir(device: &Device, dir: &Path) -> Result<GoldenReport, GoldenErr
 
 /// The sources with a table, and the ops of each.
 pub fn sources() -> BTreeMap<&'static str, Vec<&'static str>> {
-    let mut all = BTreeMap::<_, Vec<_>>::new();
+    let mut all = BTreeMap::<&str, Vec<&str>>::new();
     for source in sources::ALL {
-        all.entry(source.name).or_default().extend((source.ops)());
+        all.entry(source.name).or_default().extend(source.ops);
     }
     all
 }
@@ -90,7 +90,7 @@ fn verify_case(
     report: &mut FileReport,
 ) {
     let (mut config, inputs) = (Config::new(&case.config), Inputs::new(&case.inputs));
-    let plan = (source.read)(op, &mut config, &inputs, device).and_then(|plan| {
+    let plan = (source.read)(Request { op, config: &mut config, inputs: &inputs, device }).and_then(|plan| {
         // A case that Lockstep cannot express yet need not be read to the end.
         if !matches!(plan, Plan::Missing(_)) {
             config.finish()?;

@@ -7,8 +7,7 @@ use crate::inputs::Inputs;
 use crate::numbers::{self, Got, metrics};
 use crate::outcome::{Calls, Setup};
 use crate::settings::{Config, Overlay};
-use crate::sources::Plan;
-use lockstep::Device;
+use crate::sources::{Plan, Request};
 use serde_json::Value;
 
 #[rustfmt::skip]
@@ -20,25 +19,14 @@ const KL: &[&str] = &["cu_seqlens", "cu_groups", "loss_mask", "logp_new", "logp_
 const VALUE: &[&str] = &["cu_seqlens", "cu_groups", "loss_mask", "value_new", "value_old", "returns"];
 
 /// The ops that this table covers.
-pub(crate) fn ops() -> Vec<&'static str> {
-    vec![
-        "kl",
-        "policy_loss_decoupled",
-        "policy_loss_gspo",
-        "policy_loss_m2po",
-        "policy_loss_ppo",
-        "policy_loss_sapo",
-        "value_loss",
-    ]
-}
+#[rustfmt::skip]
+pub(crate) const OPS: &[&str] = &[
+    "kl", "policy_loss_decoupled", "policy_loss_gspo", "policy_loss_m2po", "policy_loss_ppo",
+    "policy_loss_sapo", "value_loss",
+];
 
 /// Translates a case into a plan.
-pub(crate) fn read(
-    op: &str,
-    config: &mut Config<'_>,
-    inputs: &Inputs<'_>,
-    _: &Device,
-) -> Result<Plan, String> {
+pub(crate) fn read(Request { op, config, inputs, .. }: Request<'_, '_>) -> Result<Plan, String> {
     // A label from the generator.
     config.ignore(&["batch"]);
     match op {

@@ -11,7 +11,7 @@ use crate::inputs::Inputs;
 use crate::numbers::{self, Got, metrics, widen};
 use crate::outcome::{Calls, Outcome, Setup, text};
 use crate::settings::{Config, Overlay};
-use crate::sources::Plan;
+use crate::sources::{Plan, Request};
 use lockstep::core::ratio::Interpolation;
 use lockstep::ops::{proximal_logp, rollout_correction};
 use lockstep::{Device, Recipe, RolloutsBuf};
@@ -22,26 +22,17 @@ const POLICY: &[&str] = &[
     "token_advantages",
 ];
 
+/// The ops that this table covers.
 #[rustfmt::skip]
-const OPS: &[&str] = &[
+pub(crate) const OPS: &[&str] = &[
     "advantage_gae", "advantage_normalization", "policy_loss_decoupled_gspo",
     "policy_loss_decoupled_sequence_kl", "policy_loss_decoupled_sequence_ratio",
     "policy_loss_decoupled_token", "policy_loss_prox_loglinear", "prox_logp_approximation",
     "proximal_interpolation", "rejection_sampling", "reward_normalization",
 ];
 
-/// The ops that this table covers.
-pub(crate) fn ops() -> Vec<&'static str> {
-    OPS.to_vec()
-}
-
 /// Translates a case into a plan.
-pub(crate) fn read(
-    op: &str,
-    config: &mut Config<'_>,
-    inputs: &Inputs<'_>,
-    device: &Device,
-) -> Result<Plan, String> {
+pub(crate) fn read(Request { op, config, inputs, device }: Request<'_, '_>) -> Result<Plan, String> {
     // A label from the generator.
     config.ignore(&["batch"]);
     match op {

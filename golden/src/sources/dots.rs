@@ -1,27 +1,17 @@
 //! DOTS: predicted difficulty, and the probability that a prompt is selected.
 
-use crate::inputs::Inputs;
 use crate::numbers::Got;
 use crate::outcome::text;
-use crate::settings::Config;
-use crate::sources::Plan;
-use lockstep::Device;
+use crate::sources::{Plan, Request};
 use lockstep::schedule::{calibrate, dots_difficulty};
 use lockstep::schedules::dots;
 use serde_json::Value;
 
 /// The ops that this table covers.
-pub(crate) fn ops() -> Vec<&'static str> {
-    vec!["difficulty_prediction", "selection_probabilities"]
-}
+pub(crate) const OPS: &[&str] = &["difficulty_prediction", "selection_probabilities"];
 
 /// Translates a case into a plan.
-pub(crate) fn read(
-    op: &str,
-    config: &mut Config<'_>,
-    inputs: &Inputs<'_>,
-    _: &Device,
-) -> Result<Plan, String> {
+pub(crate) fn read(Request { op, config, inputs, .. }: Request<'_, '_>) -> Result<Plan, String> {
     if op == "selection_probabilities" {
         let target = config.number("alpha")?.ok_or("config `alpha` is missing")?;
         let temperature = config.number("tau")?.ok_or("config `tau` is missing")?;

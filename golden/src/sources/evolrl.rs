@@ -1,27 +1,18 @@
 //! EVOL-RL's rewards: bands by majority, ranked by novelty.
 
-use crate::inputs::Inputs;
 use crate::numbers::{Got, widen};
 use crate::outcome::{Exception, text};
-use crate::settings::Config;
-use crate::sources::Plan;
+use crate::sources::{Plan, Request};
+use lockstep::Batch;
 use lockstep::core::reward::novelty::INVALID;
 use lockstep::ops::novelty_bands;
 use lockstep::ops::reward::Bands;
-use lockstep::{Batch, Device};
 
 /// The ops that this table covers.
-pub(crate) fn ops() -> Vec<&'static str> {
-    vec!["reward_evol_rl"]
-}
+pub(crate) const OPS: &[&str] = &["reward_evol_rl"];
 
 /// Translates a case into a plan.
-pub(crate) fn read(
-    _: &str,
-    config: &mut Config<'_>,
-    inputs: &Inputs<'_>,
-    device: &Device,
-) -> Result<Plan, String> {
+pub(crate) fn read(Request { config, inputs, device, .. }: Request<'_, '_>) -> Result<Plan, String> {
     // A label.
     config.ignore(&["kind"]);
     let embeddings = inputs.rows("embeddings")?;

@@ -4,7 +4,7 @@ use crate::inputs::Inputs;
 use crate::numbers::Got;
 use crate::outcome::text;
 use crate::settings::Config;
-use crate::sources::Plan;
+use crate::sources::{Plan, Request};
 use lockstep::core::reward::Shaping;
 use lockstep::ops::reward::ShapeParams;
 use lockstep::ops::shape_rewards;
@@ -13,17 +13,10 @@ use lockstep::{Batch, Device};
 use serde_json::Value;
 
 /// The ops that this table covers.
-pub(crate) fn ops() -> Vec<&'static str> {
-    vec!["reward_fapo", "reward_fapo_genrm"]
-}
+pub(crate) const OPS: &[&str] = &["reward_fapo", "reward_fapo_genrm"];
 
 /// Translates a case into a plan.
-pub(crate) fn read(
-    op: &str,
-    config: &mut Config<'_>,
-    inputs: &Inputs<'_>,
-    device: &Device,
-) -> Result<Plan, String> {
+pub(crate) fn read(Request { op, config, inputs, device }: Request<'_, '_>) -> Result<Plan, String> {
     match op {
         "reward_fapo" => policy(config, inputs, device),
         "reward_fapo_genrm" => judge(inputs),

@@ -4,8 +4,7 @@ use crate::inputs::Inputs;
 use crate::numbers::Got;
 use crate::outcome::text;
 use crate::settings::Config;
-use crate::sources::Plan;
-use lockstep::Device;
+use crate::sources::{Plan, Request};
 use lockstep::schedule::gdro_bins::{Bins, Hysteresis, Window};
 use lockstep::schedule::gdro_prompt::{Bound, Over, PromptGdro, Score, Weight, means};
 use lockstep::schedule::gdro_rollout::{Nearest, RolloutGdro, UtilitySign};
@@ -14,17 +13,10 @@ use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
 
 /// The ops that this table covers.
-pub(crate) fn ops() -> Vec<&'static str> {
-    vec!["passk_bins", "prompt_gdro_weights", "rollout_gdro_arms"]
-}
+pub(crate) const OPS: &[&str] = &["passk_bins", "prompt_gdro_weights", "rollout_gdro_arms"];
 
 /// Translates a case into a plan.
-pub(crate) fn read(
-    op: &str,
-    config: &mut Config<'_>,
-    inputs: &Inputs<'_>,
-    _: &Device,
-) -> Result<Plan, String> {
+pub(crate) fn read(Request { op, config, inputs, .. }: Request<'_, '_>) -> Result<Plan, String> {
     match op {
         "passk_bins" => bins(config, inputs),
         "prompt_gdro_weights" => weights(config, inputs),

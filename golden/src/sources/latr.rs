@@ -4,24 +4,17 @@ use crate::inputs::Inputs;
 use crate::numbers::Got;
 use crate::outcome::text;
 use crate::settings::Config;
-use crate::sources::Plan;
-use lockstep::Device;
+use crate::sources::{Plan, Request};
 use lockstep::schedule::{Latr, falls_behind, latr_fit, rouge_l, suffix_match};
 use lockstep::schedules::overlap;
 use serde_json::json;
 
 /// The ops that this table covers.
-pub(crate) fn ops() -> Vec<&'static str> {
-    vec!["branch_prob_filter", "branch_capacity", "cumulative_prob_filter", "sequence_metrics"]
-}
+pub(crate) const OPS: &[&str] =
+    &["branch_prob_filter", "branch_capacity", "cumulative_prob_filter", "sequence_metrics"];
 
 /// Translates a case into a plan.
-pub(crate) fn read(
-    op: &str,
-    config: &mut Config<'_>,
-    inputs: &Inputs<'_>,
-    _: &Device,
-) -> Result<Plan, String> {
+pub(crate) fn read(Request { op, config, inputs, .. }: Request<'_, '_>) -> Result<Plan, String> {
     match op {
         "branch_prob_filter" => branches(config, inputs),
         "branch_capacity" => capacity(config, inputs),

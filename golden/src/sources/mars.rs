@@ -6,7 +6,7 @@ use crate::inputs::Inputs;
 use crate::numbers::{Got, widen};
 use crate::outcome::{Exception, text};
 use crate::settings::Config;
-use crate::sources::Plan;
+use crate::sources::{Plan, Request};
 use crate::terms::{largest, largest_scaled};
 use lockstep::ops::turns::{NormSet, RoleNorm};
 use lockstep::ops::whiten::WhitenParams;
@@ -24,17 +24,10 @@ const PADDING: Exception =
     Exception::Differs("the code's GAE reads the critic's values behind a response, which the file lacks");
 
 /// The ops that this table covers.
-pub(crate) fn ops() -> Vec<&'static str> {
-    vec!["advantage_mars", "turn_reward_normalize_by_player"]
-}
+pub(crate) const OPS: &[&str] = &["advantage_mars", "turn_reward_normalize_by_player"];
 
 /// Translates a case into a plan.
-pub(crate) fn read(
-    op: &str,
-    config: &mut Config<'_>,
-    inputs: &Inputs<'_>,
-    device: &Device,
-) -> Result<Plan, String> {
+pub(crate) fn read(Request { op, config, inputs, device }: Request<'_, '_>) -> Result<Plan, String> {
     if op == "advantage_mars" { advantages(config, inputs, device) } else { turns(config, inputs, device) }
 }
 

@@ -1,20 +1,15 @@
 //! MASA's reward for a prediction about the model's own rollouts.
 
-use crate::inputs::Inputs;
 use crate::numbers::Got;
-use crate::settings::Config;
-use crate::sources::Plan;
-use lockstep::Device;
+use crate::sources::{Plan, Request};
 use lockstep::schedule::masa;
 use serde_json::{Map, Value};
 
 /// The ops that this table covers.
-pub(crate) fn ops() -> Vec<&'static str> {
-    vec!["reward_meta"]
-}
+pub(crate) const OPS: &[&str] = &["reward_meta"];
 
 /// Translates a case into a plan. A missing prediction scores 0.
-pub(crate) fn read(_: &str, _: &mut Config<'_>, inputs: &Inputs<'_>, _: &Device) -> Result<Plan, String> {
+pub(crate) fn read(Request { inputs, .. }: Request<'_, '_>) -> Result<Plan, String> {
     let object = |name: &str| inputs.value(name)?.as_object().ok_or(format!("`{name}` is not an object"));
     let (said, truth) = (object("prediction")?, object("ground_truth")?);
     let problem = truth["problem"].as_str().ok_or("`problem` is not a text")?;

@@ -73,8 +73,16 @@ impl Plan {
 /// What [`Plan::Ordered`] does.
 pub(crate) type Ordered = Box<dyn Fn(&Map<String, Value>, &Device) -> Result<Plan, String>>;
 
+/// A case of an op, to be read.
+pub(crate) struct Request<'r, 'c> {
+    pub(crate) op: &'r str,
+    pub(crate) config: &'r mut Config<'c>,
+    pub(crate) inputs: &'r Inputs<'c>,
+    pub(crate) device: &'r Device,
+}
+
 /// Reads a case of an op.
-pub(crate) type Read = fn(&str, &mut Config<'_>, &Inputs<'_>, &Device) -> Result<Plan, String>;
+pub(crate) type Read = fn(Request<'_, '_>) -> Result<Plan, String>;
 
 /// The table of a source.
 pub(crate) struct Source {
@@ -83,54 +91,51 @@ pub(crate) struct Source {
     /// Prefixes of the field `source` of its files.
     pub(crate) says: &'static [&'static str],
     /// The ops that it covers.
-    pub(crate) ops: fn() -> Vec<&'static str>,
+    pub(crate) ops: &'static [&'static str],
     pub(crate) read: Read,
 }
 
-/// All tables.
-#[rustfmt::skip]
-pub(crate) const ALL: &[Source] = &[
-    Source { name: "dots", says: &["github ASTRAL-Group/data-efficient-llm-rl "], ops: dots::ops,
-        read: dots::read },
-    Source { name: "dars", says: &["github yangzhch6/DARS "], ops: verl_forks::dars, read: verl_forks::read },
-    Source { name: "dppo", says: &["github sail-sg/Stable-RL "], ops: verl_forks::dppo,
-        read: verl_forks::read },
-    Source { name: "entropy_mechanism", says: &["github PRIME-RL/Entropy-Mechanism-of-RL "],
-        ops: verl_forks::entropy, read: verl_forks::read },
-    Source { name: "areal", says: &["AReaL "], ops: areal::ops, read: areal::read },
-    Source { name: "areal", says: &["AReaL ", "github inclusionAI/AReaL "], ops: areal_more::ops,
-        read: areal_more::read },
-    Source { name: "gdpo", says: &["github NVlabs/GDPO "], ops: papers::gdpo, read: papers::read },
-    Source { name: "gmpo", says: &["github callsys/GMPO "], ops: papers::gmpo, read: papers::read },
-    Source { name: "mcgrpo", says: &["github lotusroot-kim/MC-GRPO "], ops: papers::mcgrpo,
-        read: papers::read },
-    Source { name: "psr_nsr", says: &["github TianHongZXY/RLVR-Decomposed "], ops: papers::psr_nsr,
-        read: papers::read },
-    Source { name: "evolrl", says: &["github YujunZhou/EVOL-RL "], ops: evolrl::ops, read: evolrl::read },
-    Source { name: "fapo", says: &["github verl-project/verl-recipe "], ops: fapo::ops, read: fapo::read },
-    Source { name: "gdro", says: &["github kishanpb/verl-gdro "], ops: gdro::ops, read: gdro::read },
-    Source { name: "latr", says: &["github starreeze/latr "], ops: latr::ops, read: latr::read },
-    Source { name: "masa", says: &["github akatigre/MASA-RL "], ops: masa::ops, read: masa::read },
-    Source { name: "nemo_rl", says: &["NeMo-RL "], ops: nemo_rl::ops, read: nemo_rl::read },
-    Source { name: "routers", says: &["transformers "], ops: routers::ops, read: routers::read },
-    Source { name: "roll", says: &["ROLL "], ops: roll::ops, read: roll::read },
-    Source { name: "mars", says: &["github thu-nics/MARSHAL "], ops: mars::ops, read: mars::read },
-    Source { name: "vespo", says: &["github FloyedShen/VESPO "], ops: verl_forks::vespo,
-        read: verl_forks::read },
-    Source { name: "openrlhf", says: &["OpenRLHF "], ops: openrlhf::ops, read: openrlhf::read },
-    Source { name: "slime", says: &["slime ", "github THUDM/slime "], ops: slime::ops, read: slime::read },
-    Source { name: "mssr", says: &["github ruiiu/MSSR "], ops: mssr::ops, read: mssr::read },
-    Source { name: "otb", says: &["verl "], ops: otb::ops, read: otb::read },
-    Source { name: "spiral", says: &["github spiral-rl/spiral "], ops: spiral::ops, read: spiral::read },
-    Source { name: "tempo", says: &["github fatebreaker/tempo "], ops: tempo::ops, read: tempo::read },
-    Source { name: "trl", says: &["trl "], ops: trl::ops, read: trl::read },
-    Source { name: "uis1", says: &["github X-PLUG/MobileAgent "], ops: uis1::ops, read: uis1::read },
-    Source { name: "vcpo", says: &["github mit-han-lab/vcpo "], ops: vcpo::ops, read: vcpo::read },
-    Source { name: "verl", says: &["verl "], ops: verl::ops, read: verl::read },
-];
+macro_rules! tables {
+    ($($name:literal, $says:expr, $ops:expr, $read:expr;)*) => {
+        &[$(Source { name: $name, says: &$says, ops: $ops, read: $read }),*]
+    };
+}
+
+/// All tables, one a line, with the fields of [`Source`] in order.
+pub(crate) const ALL: &[Source] = tables! {
+    "dots", ["github ASTRAL-Group/data-efficient-llm-rl "], dots::OPS, dots::read;
+    "dars", ["github yangzhch6/DARS "], verl_forks::DARS, verl_forks::read;
+    "dppo", ["github sail-sg/Stable-RL "], verl_forks::DPPO, verl_forks::read;
+    "entropy_mechanism", ["github PRIME-RL/Entropy-Mechanism-of-RL "], verl_forks::ENTROPY, verl_forks::read;
+    "areal", ["AReaL "], areal::OPS, areal::read;
+    "areal", ["AReaL ", "github inclusionAI/AReaL "], areal_more::OPS, areal_more::read;
+    "gdpo", ["github NVlabs/GDPO "], papers::GDPO, papers::read;
+    "gmpo", ["github callsys/GMPO "], papers::GMPO, papers::read;
+    "mcgrpo", ["github lotusroot-kim/MC-GRPO "], papers::MCGRPO, papers::read;
+    "psr_nsr", ["github TianHongZXY/RLVR-Decomposed "], papers::PSR_NSR, papers::read;
+    "evolrl", ["github YujunZhou/EVOL-RL "], evolrl::OPS, evolrl::read;
+    "fapo", ["github verl-project/verl-recipe "], fapo::OPS, fapo::read;
+    "gdro", ["github kishanpb/verl-gdro "], gdro::OPS, gdro::read;
+    "latr", ["github starreeze/latr "], latr::OPS, latr::read;
+    "masa", ["github akatigre/MASA-RL "], masa::OPS, masa::read;
+    "nemo_rl", ["NeMo-RL "], nemo_rl::OPS, nemo_rl::read;
+    "routers", ["transformers "], routers::OPS, routers::read;
+    "roll", ["ROLL "], roll::OPS, roll::read;
+    "mars", ["github thu-nics/MARSHAL "], mars::OPS, mars::read;
+    "vespo", ["github FloyedShen/VESPO "], verl_forks::VESPO, verl_forks::read;
+    "openrlhf", ["OpenRLHF "], openrlhf::OPS, openrlhf::read;
+    "slime", ["slime ", "github THUDM/slime "], slime::OPS, slime::read;
+    "mssr", ["github ruiiu/MSSR "], mssr::OPS, mssr::read;
+    "otb", ["verl "], otb::OPS, otb::read;
+    "spiral", ["github spiral-rl/spiral "], spiral::OPS, spiral::read;
+    "tempo", ["github fatebreaker/tempo "], tempo::OPS, tempo::read;
+    "trl", ["trl "], trl::OPS, trl::read;
+    "uis1", ["github X-PLUG/MobileAgent "], uis1::OPS, uis1::read;
+    "vcpo", ["github mit-han-lab/vcpo "], vcpo::OPS, vcpo::read;
+    "verl", ["verl "], &verl::NAMES, verl::read;
+};
 
 /// The table that covers this op of this source.
 pub(crate) fn of(source: &str, op: &str) -> Option<&'static Source> {
-    ALL.iter()
-        .find(|known| known.says.iter().any(|says| source.starts_with(says)) && (known.ops)().contains(&op))
+    ALL.iter().find(|known| known.says.iter().any(|says| source.starts_with(says)) && known.ops.contains(&op))
 }

@@ -6,8 +6,8 @@
 use crate::inputs::Inputs;
 use crate::numbers::{Got, widen};
 use crate::outcome::text;
-use crate::settings::{Config, Overlay};
-use crate::sources::Plan;
+use crate::settings::Overlay;
+use crate::sources::{Plan, Request};
 use crate::terms::largest;
 use lockstep::core::aggregate::{PerRow, Weight};
 use lockstep::core::kl::{Kl, KlFormula};
@@ -18,9 +18,7 @@ use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
 
 /// The ops that this table covers.
-pub(crate) fn ops() -> Vec<&'static str> {
-    vec!["advantage_mssr"]
-}
+pub(crate) const OPS: &[&str] = &["advantage_mssr"];
 
 /// State kept between steps.
 struct Tracked {
@@ -33,12 +31,7 @@ struct Tracked {
 }
 
 /// Translates a case into a plan.
-pub(crate) fn read(
-    _: &str,
-    config: &mut Config<'_>,
-    inputs: &Inputs<'_>,
-    device: &Device,
-) -> Result<Plan, String> {
+pub(crate) fn read(Request { config, inputs, device, .. }: Request<'_, '_>) -> Result<Plan, String> {
     let mut recipe = Overlay::new("mssr");
     let (alpha, kappa) = (config.number("entropy_alpha")?, config.number("entropy_kappa")?);
     if config.boolean("use_entropy_shaping")?.unwrap_or(true) {

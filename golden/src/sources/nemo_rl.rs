@@ -10,9 +10,9 @@ use crate::inputs::Inputs;
 use crate::numbers::{self, Got, widen};
 use crate::outcome::{Calls, Outcome, Setup, text};
 use crate::settings::{Config, Overlay};
-use crate::sources::Plan;
+use crate::sources::{Plan, Request};
+use lockstep::RolloutsBuf;
 use lockstep::ops::moments::Moments;
-use lockstep::{Device, RolloutsBuf};
 
 #[rustfmt::skip]
 const POLICY: &[&str] = &[
@@ -22,8 +22,9 @@ const POLICY: &[&str] = &[
 const KL: &[&str] = &["cu_seqlens", "cu_groups", "loss_mask", "logp_new", "logp_ref"];
 const VALUE: &[&str] = &["cu_seqlens", "cu_groups", "loss_mask", "value_new", "value_old", "returns"];
 
+/// The ops that this table covers.
 #[rustfmt::skip]
-const OPS: &[&str] = &[
+pub(crate) const OPS: &[&str] = &[
     "advantage_gae", "advantage_gdpo", "advantage_grpo", "advantage_raw_reward",
     "advantage_reinforce_plus_plus", "kl", "policy_loss_cispo", "policy_loss_clipped_pg",
     "policy_loss_clipped_pg_dual_clip", "policy_loss_clipped_pg_on_policy",
@@ -32,18 +33,8 @@ const OPS: &[&str] = &[
     "policy_loss_tis", "policy_loss_vapo_nll", "value_loss",
 ];
 
-/// The ops that this table covers.
-pub(crate) fn ops() -> Vec<&'static str> {
-    OPS.to_vec()
-}
-
 /// Translates a case into a plan.
-pub(crate) fn read(
-    op: &str,
-    config: &mut Config<'_>,
-    inputs: &Inputs<'_>,
-    device: &Device,
-) -> Result<Plan, String> {
+pub(crate) fn read(Request { op, config, inputs, device }: Request<'_, '_>) -> Result<Plan, String> {
     // A label from the generator.
     config.ignore(&["batch"]);
     match op {

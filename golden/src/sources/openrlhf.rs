@@ -5,7 +5,7 @@ use crate::inputs::Inputs;
 use crate::numbers::{self, Got};
 use crate::outcome::{Calls, Exception, Outcome, Setup, text};
 use crate::settings::{Config, Overlay};
-use crate::sources::Plan;
+use crate::sources::{Plan, Request};
 use crate::terms::largest;
 use lockstep::core::advantage::Divisor;
 use lockstep::core::kl::{Kl, KlFormula};
@@ -23,26 +23,17 @@ const KL: &[&str] = &["cu_seqlens", "cu_groups", "loss_mask", "logp_new", "logp_
 const VALUE: &[&str] = &["cu_seqlens", "cu_groups", "loss_mask", "value_new", "value_old", "returns"];
 const REWARDS: &[&str] = &["cu_seqlens", "cu_groups", "loss_mask", "rewards", "logp_old", "logp_ref"];
 
+/// The ops that this table covers.
 #[rustfmt::skip]
-const OPS: &[&str] = &[
+pub(crate) const OPS: &[&str] = &[
     "advantage_dr_grpo", "advantage_gae", "advantage_group_norm", "advantage_reinforce",
     "advantage_reinforce_baseline", "advantage_rloo", "kl", "policy_loss_gspo", "policy_loss_ppo",
     "policy_loss_ppo_dual_clip", "policy_loss_ppo_vllm_icepop", "policy_loss_ppo_vllm_seq_mask_tis",
     "policy_loss_ppo_vllm_tis", "value_loss",
 ];
 
-/// The ops that this table covers.
-pub(crate) fn ops() -> Vec<&'static str> {
-    OPS.to_vec()
-}
-
 /// Translates a case into a plan.
-pub(crate) fn read(
-    op: &str,
-    config: &mut Config<'_>,
-    inputs: &Inputs<'_>,
-    device: &Device,
-) -> Result<Plan, String> {
+pub(crate) fn read(Request { op, config, inputs, device }: Request<'_, '_>) -> Result<Plan, String> {
     // A label from the generator.
     config.ignore(&["batch"]);
     match op {

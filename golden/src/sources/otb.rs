@@ -6,11 +6,11 @@
 use crate::inputs::Inputs;
 use crate::numbers::{Got, widen};
 use crate::outcome::{Calls, Setup, text};
-use crate::settings::{Config, Overlay};
-use crate::sources::Plan;
+use crate::settings::Overlay;
+use crate::sources::{Plan, Request};
+use lockstep::Batch;
 use lockstep::ops::discounted_return;
 use lockstep::ops::optimal_token_baseline::{Score, TokenBaselineParams, optimal_token_baseline};
-use lockstep::{Batch, Device};
 
 const INPUTS: &[&str] = &["cu_seqlens", "cu_groups", "loss_mask", "logp_old", "token_rewards"];
 const TURNS: &str = "advantage_multi_turn_optimal_token_baseline";
@@ -18,17 +18,10 @@ const TURNS: &str = "advantage_multi_turn_optimal_token_baseline";
 const EPS: f64 = 1e-8;
 
 /// The ops that this table covers.
-pub(crate) fn ops() -> Vec<&'static str> {
-    vec!["advantage_optimal_token_baseline", TURNS]
-}
+pub(crate) const OPS: &[&str] = &["advantage_optimal_token_baseline", TURNS];
 
 /// Translates a case into a plan.
-pub(crate) fn read(
-    op: &str,
-    config: &mut Config<'_>,
-    inputs: &Inputs<'_>,
-    device: &Device,
-) -> Result<Plan, String> {
+pub(crate) fn read(Request { op, config, inputs, device }: Request<'_, '_>) -> Result<Plan, String> {
     let eps = config.number("epsilon")?.unwrap_or(EPS);
     let lone_tail_is_raw = config.boolean("handle_zero_tail")?.unwrap_or(true);
     let shape = inputs.shape()?;

@@ -4,8 +4,7 @@ use crate::inputs::Inputs;
 use crate::numbers::{Got, loss, widen};
 use crate::outcome::{Calls, Exception, Setup};
 use crate::settings::{Config, Overlay};
-use crate::sources::Plan;
-use lockstep::Device;
+use crate::sources::{Plan, Request};
 
 /// The preset's `mad_floor`.
 const MAD_FLOOR: f64 = 1e-3;
@@ -13,36 +12,23 @@ const OUTCOME: &[&str] = &["cu_seqlens", "cu_groups", "loss_mask", "rewards"];
 const POLICY: &[&str] = &["cu_seqlens", "cu_groups", "loss_mask", "logp_new", "logp_old", "seq_advantages"];
 
 /// The ops of RLVR-Decomposed.
-pub(crate) fn psr_nsr() -> Vec<&'static str> {
-    vec!["advantage_psr_nsr"]
-}
+pub(crate) const PSR_NSR: &[&str] = &["advantage_psr_nsr"];
 
 /// The ops of GDPO.
-pub(crate) fn gdpo() -> Vec<&'static str> {
-    vec!["advantage_gdpo", "advantage_gdpo_trl"]
-}
+pub(crate) const GDPO: &[&str] = &["advantage_gdpo", "advantage_gdpo_trl"];
 
 /// The ops of GMPO.
 #[rustfmt::skip]
-pub(crate) fn gmpo() -> Vec<&'static str> {
-    vec![
-        "advantage_gmpo", "policy_loss_gmpo", "policy_loss_gmpo_noclip", "policy_loss_gmpo_seqclip",
-        "policy_loss_gmpo_without_norm", "policy_loss_hmpo",
-    ]
-}
+pub(crate) const GMPO: &[&str] = &[
+    "advantage_gmpo", "policy_loss_gmpo", "policy_loss_gmpo_noclip", "policy_loss_gmpo_seqclip",
+    "policy_loss_gmpo_without_norm", "policy_loss_hmpo",
+];
 
 /// The ops of MC-GRPO.
-pub(crate) fn mcgrpo() -> Vec<&'static str> {
-    vec!["advantage_mc_grpo_gsm", "advantage_mc_grpo_math"]
-}
+pub(crate) const MCGRPO: &[&str] = &["advantage_mc_grpo_gsm", "advantage_mc_grpo_math"];
 
 /// Translates a case into a plan.
-pub(crate) fn read(
-    op: &str,
-    config: &mut Config<'_>,
-    inputs: &Inputs<'_>,
-    _: &Device,
-) -> Result<Plan, String> {
+pub(crate) fn read(Request { op, config, inputs, .. }: Request<'_, '_>) -> Result<Plan, String> {
     match op {
         "advantage_psr_nsr" => signs(config, inputs),
         "advantage_gdpo" => {

@@ -9,7 +9,7 @@ use crate::inputs::{Inputs, Shape};
 use crate::numbers::{Got, widen};
 use crate::outcome::{Calls, Exception, Outcome, Setup, text};
 use crate::settings::{Config, Overlay};
-use crate::sources::Plan;
+use crate::sources::{Plan, Request};
 use crate::terms::largest;
 use lockstep::core::advantage::Divisor;
 use lockstep::ops::turns::{Turns, spread};
@@ -25,8 +25,9 @@ const POLICY: &[&str] = &[
 ];
 const KL: &[&str] = &["cu_seqlens", "cu_groups", "loss_mask", "logp_new", "logp_ref"];
 
+/// The ops that this table covers.
 #[rustfmt::skip]
-const OPS: &[&str] = &[
+pub(crate) const OPS: &[&str] = &[
     "advantage", "agg_loss", "kl", "policy_loss_cispo", "policy_loss_kimi15", "policy_loss_kl_entropy",
     "policy_loss_ppo", "policy_loss_ppo_dual_clip", "policy_loss_ppo_segment_ratio",
     "policy_loss_rlvr_sample_weights", "policy_loss_tis", "policy_loss_topr",
@@ -34,18 +35,8 @@ const OPS: &[&str] = &[
     "reward_norm", "train_infer_correction",
 ];
 
-/// The ops that this table covers.
-pub(crate) fn ops() -> Vec<&'static str> {
-    OPS.to_vec()
-}
-
 /// Translates a case into a plan.
-pub(crate) fn read(
-    op: &str,
-    config: &mut Config<'_>,
-    inputs: &Inputs<'_>,
-    device: &Device,
-) -> Result<Plan, String> {
+pub(crate) fn read(Request { op, config, inputs, device }: Request<'_, '_>) -> Result<Plan, String> {
     // A label from the generator.
     config.ignore(&["batch"]);
     match op {

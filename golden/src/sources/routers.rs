@@ -4,7 +4,7 @@ use crate::inputs::{Inputs, floats};
 use crate::numbers::{Got, widen};
 use crate::outcome::{Exception, text};
 use crate::settings::Config;
-use crate::sources::Plan;
+use crate::sources::{Plan, Request};
 use lockstep::Device;
 use lockstep::core::ragged::Mask;
 use lockstep::core::routing::{Replay, Router, RouterKind};
@@ -15,32 +15,16 @@ use std::collections::BTreeSet;
 
 type Numbers = Vec<(&'static str, Got)>;
 
-const OPS: &[&str] = &[
-    "load_balancing_loss",
-    "router_deepseek_v2",
-    "router_deepseek_v3",
-    "router_deepseek_v4",
-    "router_ernie4_5_moe",
-    "router_glm4_moe",
-    "router_gpt_oss",
-    "router_llama4",
-    "router_minimax_m2",
-    "router_mixtral",
-    "router_qwen3_moe",
+/// The ops that this table covers.
+#[rustfmt::skip]
+pub(crate) const OPS: &[&str] = &[
+    "load_balancing_loss", "router_deepseek_v2", "router_deepseek_v3", "router_deepseek_v4",
+    "router_ernie4_5_moe", "router_glm4_moe", "router_gpt_oss", "router_llama4", "router_minimax_m2",
+    "router_mixtral", "router_qwen3_moe",
 ];
 
-/// The ops that this table covers.
-pub(crate) fn ops() -> Vec<&'static str> {
-    OPS.to_vec()
-}
-
 /// Translates a case into a plan.
-pub(crate) fn read(
-    op: &str,
-    config: &mut Config<'_>,
-    inputs: &Inputs<'_>,
-    device: &Device,
-) -> Result<Plan, String> {
+pub(crate) fn read(Request { op, config, inputs, device }: Request<'_, '_>) -> Result<Plan, String> {
     let count = |config: &mut Config<'_>, key| {
         config.number(key)?.map(|x| x as usize).ok_or_else(|| format!("config `{key}` is missing"))
     };

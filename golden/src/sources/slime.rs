@@ -10,7 +10,7 @@ use crate::inputs::Inputs;
 use crate::numbers::{self, Got, total, widen};
 use crate::outcome::{Calls, Exception, Outcome, Setup, text};
 use crate::settings::{Config, Overlay};
-use crate::sources::Plan;
+use crate::sources::{Plan, Request};
 use crate::terms::{self, largest};
 use lockstep::core::kl::{Kl, KlFormula};
 use lockstep::core::policy_loss::SequenceRule;
@@ -29,8 +29,9 @@ const VALUE: &[&str] = &["cu_seqlens", "cu_groups", "loss_mask", "value_new", "v
 const KL: &[&str] = &["cu_seqlens", "cu_groups", "loss_mask", "logp_new", "logp_old", "logp_ref"];
 const LOSS: &[&str] = &["loss", "dloss_dlogp"];
 
+/// The ops that this table covers.
 #[rustfmt::skip]
-const OPS: &[&str] = &[
+pub(crate) const OPS: &[&str] = &[
     "advantage_grpo_broadcast", "advantage_ppo_gae", "advantage_reinforce_plus_plus",
     "advantage_reinforce_plus_plus_baseline", "chunked_gae", "kl", "kl_unbiased", "off_policy_sequence_mask",
     "opsm_mask", "policy_loss_cispo", "policy_loss_dual_clip", "policy_loss_entropy", "policy_loss_grpo",
@@ -39,18 +40,8 @@ const OPS: &[&str] = &[
     "policy_losses", "rewards_normalization", "tis_icepop", "value_loss",
 ];
 
-/// The ops that this table covers.
-pub(crate) fn ops() -> Vec<&'static str> {
-    OPS.to_vec()
-}
-
 /// Translates a case into a plan.
-pub(crate) fn read(
-    op: &str,
-    config: &mut Config<'_>,
-    inputs: &Inputs<'_>,
-    device: &Device,
-) -> Result<Plan, String> {
+pub(crate) fn read(Request { op, config, inputs, device }: Request<'_, '_>) -> Result<Plan, String> {
     // A label from the generator.
     config.ignore(&["batch"]);
     let setup = match op {

@@ -2,27 +2,19 @@
 //!
 //! A batch is one game, its two players in order; the moving averages pass to the next game as the state.
 
-use crate::inputs::Inputs;
 use crate::outcome::text;
-use crate::settings::{Config, Overlay};
-use crate::sources::Plan;
+use crate::settings::Overlay;
+use crate::sources::{Plan, Request};
 use crate::{numbers::Got, outcome::LARGEST};
 use lockstep::ops::turns::{Turns, turn_return};
-use lockstep::{Batch, Device, Rollouts};
+use lockstep::{Batch, Rollouts};
 use serde_json::{Value, json};
 
 /// The ops that this table covers.
-pub(crate) fn ops() -> Vec<&'static str> {
-    vec!["advantage_rae"]
-}
+pub(crate) const OPS: &[&str] = &["advantage_rae"];
 
 /// Translates a case into a plan.
-pub(crate) fn read(
-    _: &str,
-    config: &mut Config<'_>,
-    inputs: &Inputs<'_>,
-    device: &Device,
-) -> Result<Plan, String> {
+pub(crate) fn read(Request { config, inputs, device, .. }: Request<'_, '_>) -> Result<Plan, String> {
     let mut recipe = Overlay::new("spiral");
     recipe.copy(config, &[("role_baseline_ema_gamma", "advantage.decay")])?;
     let filters = config.boolean("filter_zero_adv")?.unwrap_or(true);

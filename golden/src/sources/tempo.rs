@@ -1,25 +1,16 @@
 //! TEMPO's advantages from prefix trees.
 
-use crate::inputs::Inputs;
 use crate::outcome::{Calls, Exception, Setup};
-use crate::settings::{Config, Overlay};
-use crate::sources::Plan;
-use lockstep::Device;
+use crate::settings::Overlay;
+use crate::sources::{Plan, Request};
 
 const INPUTS: &[&str] = &["cu_seqlens", "cu_groups", "loss_mask", "rewards", "tokens"];
 
 /// The ops that this table covers.
-pub(crate) fn ops() -> Vec<&'static str> {
-    vec!["advantage_tempo"]
-}
+pub(crate) const OPS: &[&str] = &["advantage_tempo"];
 
 /// Translates a case into a plan.
-pub(crate) fn read(
-    _: &str,
-    config: &mut Config<'_>,
-    inputs: &Inputs<'_>,
-    _: &Device,
-) -> Result<Plan, String> {
+pub(crate) fn read(Request { config, inputs, .. }: Request<'_, '_>) -> Result<Plan, String> {
     let mut to = Setup::new(Overlay::new("tempo_released"), Calls::Advantages, INPUTS, &["advantages"]);
     let by_std = config.boolean("norm_adv_by_std_in_grpo")?.unwrap_or(true);
     to.recipe.set("advantage.norm_by_std", by_std);

@@ -22,8 +22,7 @@
 use crate::inputs::Inputs;
 use crate::outcome::{Calls, Setup};
 use crate::settings::{Config, Overlay};
-use crate::sources::Plan;
-use lockstep::Device;
+use crate::sources::{Plan, Request};
 
 #[rustfmt::skip]
 const POLICY: &[&str] = &[
@@ -58,8 +57,9 @@ const NOT_COMPUTED: &[(&str, &str)] = &[
     ("metrics.entropy_coef", "the setting itself"),
 ];
 
+/// The ops that this table covers.
 #[rustfmt::skip]
-const OPS: &[&str] = &[
+pub(crate) const OPS: &[&str] = &[
     "advantage_grpo", "advantage_grpo_multi_reward", "advantage_rloo", "policy_loss_bnpo",
     "policy_loss_cispo", "policy_loss_dapo", "policy_loss_dr_grpo", "policy_loss_entropy_bonus",
     "policy_loss_gmpo", "policy_loss_grpo", "policy_loss_grpo_kl", "policy_loss_grpo_vllm_is_mask",
@@ -76,18 +76,8 @@ const LOSSES: &[(&str, &str)] = &[
     ("gmpo", "trl_gmpo"), ("rloo", "trl_rloo"),
 ];
 
-/// The ops that this table covers.
-pub(crate) fn ops() -> Vec<&'static str> {
-    OPS.to_vec()
-}
-
 /// Translates a case into a plan.
-pub(crate) fn read(
-    op: &str,
-    config: &mut Config<'_>,
-    inputs: &Inputs<'_>,
-    _: &Device,
-) -> Result<Plan, String> {
+pub(crate) fn read(Request { op, config, inputs, .. }: Request<'_, '_>) -> Result<Plan, String> {
     // Labels from the generator.
     config.ignore(&["batch", "rewards", "num_generations"]);
     let mut setup = match op {

@@ -8,7 +8,7 @@ use crate::inputs::Inputs;
 use crate::numbers::{Got, widen};
 use crate::outcome::text;
 use crate::settings::Config;
-use crate::sources::Plan;
+use crate::sources::{Plan, Request};
 use lockstep::core::advantage::{Baseline, Scale, Singleton};
 use lockstep::ops::advantage::{GroupParams, group_advantage};
 use lockstep::ops::combine;
@@ -17,17 +17,10 @@ use lockstep::ops::turns::spread;
 use lockstep::{Batch, Device};
 
 /// The ops that this table covers.
-pub(crate) fn ops() -> Vec<&'static str> {
-    vec!["advantage_uis1", "step_discounted_returns"]
-}
+pub(crate) const OPS: &[&str] = &["advantage_uis1", "step_discounted_returns"];
 
 /// Translates a case into a plan.
-pub(crate) fn read(
-    op: &str,
-    config: &mut Config<'_>,
-    inputs: &Inputs<'_>,
-    device: &Device,
-) -> Result<Plan, String> {
+pub(crate) fn read(Request { op, config, inputs, device }: Request<'_, '_>) -> Result<Plan, String> {
     match op {
         "advantage_uis1" => advantages(config, inputs, device),
         _ => returns(config, inputs, device),

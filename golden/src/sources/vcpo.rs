@@ -6,7 +6,7 @@ use crate::inputs::Inputs;
 use crate::numbers::{Got, widen};
 use crate::outcome::{Calls, Exception, Setup, text};
 use crate::settings::{Config, Overlay};
-use crate::sources::Plan;
+use crate::sources::{Plan, Request};
 use lockstep::core::correction::{Rule, WeightLevel};
 use lockstep::core::kl::Kl;
 use lockstep::core::ratio::LrRule;
@@ -19,17 +19,10 @@ use std::ops::Range;
 const BASELINE: &[&str] = &["loss_mask", "cu_seqlens"];
 
 /// The ops that this table covers.
-pub(crate) fn ops() -> Vec<&'static str> {
-    vec!["ess_lr_scale", "min_variance_baseline"]
-}
+pub(crate) const OPS: &[&str] = &["ess_lr_scale", "min_variance_baseline"];
 
 /// Translates a case into a plan.
-pub(crate) fn read(
-    op: &str,
-    config: &mut Config<'_>,
-    inputs: &Inputs<'_>,
-    device: &Device,
-) -> Result<Plan, String> {
+pub(crate) fn read(Request { op, config, inputs, device }: Request<'_, '_>) -> Result<Plan, String> {
     let (cu_seqlens, cu_groups): (Vec<u32>, Vec<u32>) =
         (inputs.whole("cu_seqlens")?, inputs.whole("cu_groups")?);
     let mask = inputs.optional("loss_mask", Inputs::whole::<u8>)?;

@@ -7,7 +7,7 @@ use crate::inputs::Inputs;
 use crate::numbers::{self, Got};
 use crate::outcome::{Calls, Exception, Outcome, Setup, text};
 use crate::settings::{Config, Overlay};
-use crate::sources::Plan;
+use crate::sources::{Plan, Request};
 use lockstep::{Device, Rollouts};
 
 const OUTCOME: &[&str] = &["cu_seqlens", "cu_groups", "loss_mask", "rewards"];
@@ -70,17 +70,17 @@ const OPS: &[Op] = &[
 ];
 
 /// The ops that this table covers.
-pub(crate) fn ops() -> Vec<&'static str> {
-    OPS.iter().map(|op| op.0).collect()
-}
+pub(crate) const NAMES: [&str; OPS.len()] = {
+    let (mut names, mut k) = ([""; OPS.len()], 0);
+    while k < OPS.len() {
+        names[k] = OPS[k].0;
+        k += 1;
+    }
+    names
+};
 
 /// Translates a case into a plan.
-pub(crate) fn read(
-    op: &str,
-    config: &mut Config<'_>,
-    inputs: &Inputs<'_>,
-    device: &Device,
-) -> Result<Plan, String> {
+pub(crate) fn read(Request { op, config, inputs, device }: Request<'_, '_>) -> Result<Plan, String> {
     let found = OPS.iter().find(|known| known.0 == op);
     let Some((_, preset, calls, names, expects, read)) = found else {
         return Err(format!("op {op} is not in the table of verl"));

@@ -7,8 +7,7 @@ use crate::inputs::Inputs;
 use crate::numbers::{self, Got, metrics};
 use crate::outcome::{Calls, Exception, Setup};
 use crate::settings::{Config, Overlay};
-use crate::sources::Plan;
-use lockstep::Device;
+use crate::sources::{Plan, Request};
 use lockstep::schedule::dars::{Dars, Deviation, Treatment};
 
 #[rustfmt::skip]
@@ -19,37 +18,25 @@ const POLICY: &[&str] = &[
 const LOSS: &[&str] = &["loss", "dloss_dlogp"];
 
 /// The ops of Entropy-Mechanism.
-pub(crate) fn entropy() -> Vec<&'static str> {
-    vec!["policy_loss_clip_cov", "policy_loss_kl_cov", "policy_loss_ppo_clip_higher"]
-}
+pub(crate) const ENTROPY: &[&str] =
+    &["policy_loss_clip_cov", "policy_loss_kl_cov", "policy_loss_ppo_clip_higher"];
 
 /// The ops of DARS.
-pub(crate) fn dars() -> Vec<&'static str> {
-    vec!["advantage_dars", "policy_loss_dars", "schedule"]
-}
+pub(crate) const DARS: &[&str] = &["advantage_dars", "policy_loss_dars", "schedule"];
 
 /// The ops of VESPO.
-pub(crate) fn vespo() -> Vec<&'static str> {
-    vec!["policy_loss_vespo"]
-}
+pub(crate) const VESPO: &[&str] = &["policy_loss_vespo"];
 
 /// The ops of Stable-RL.
 #[rustfmt::skip]
-pub(crate) fn dppo() -> Vec<&'static str> {
-    vec![
-        "policy_loss_dppo_binary_kl", "policy_loss_dppo_binary_kl_recompute", "policy_loss_dppo_binary_tv",
-        "policy_loss_dppo_binary_tv_recompute", "policy_loss_dppo_topk_kl", "policy_loss_dppo_topk_tv",
-        "policy_loss_pg_no_mask", "policy_loss_ppo", "policy_loss_ppo_recompute",
-    ]
-}
+pub(crate) const DPPO: &[&str] = &[
+    "policy_loss_dppo_binary_kl", "policy_loss_dppo_binary_kl_recompute", "policy_loss_dppo_binary_tv",
+    "policy_loss_dppo_binary_tv_recompute", "policy_loss_dppo_topk_kl", "policy_loss_dppo_topk_tv",
+    "policy_loss_pg_no_mask", "policy_loss_ppo", "policy_loss_ppo_recompute",
+];
 
 /// Translates a case into a plan.
-pub(crate) fn read(
-    op: &str,
-    config: &mut Config<'_>,
-    inputs: &Inputs<'_>,
-    _: &Device,
-) -> Result<Plan, String> {
+pub(crate) fn read(Request { op, config, inputs, .. }: Request<'_, '_>) -> Result<Plan, String> {
     let new = |preset| Setup::new(Overlay::new(preset), Calls::Loss, POLICY, LOSS);
     let mut to = match op {
         "schedule" => return schedule(config, inputs),

@@ -39,7 +39,7 @@ use format::{Case, File};
 use inputs::Inputs;
 use lockstep::Device;
 use numbers::Got;
-use outcome::{Exception, Outcome, Setup};
+use outcome::{Outcome, Setup};
 use serde_json::{Map, Value};
 use settings::Config;
 use sources::{Plan, Request, Source};
@@ -105,10 +105,12 @@ fn verify_case(
         Err(reason) => report.fail(index, &reason),
         Ok(Plan::Ordered(_)) => report.fail(index, "a plan that asks for the order twice"),
         Ok(Plan::Missing(what)) => report.misses(what),
-        Ok(Plan::Numbers(ours, got)) => numbers_case(ours, got, None, &inputs, case, index, report),
-        Ok(Plan::Except(ours, got, exception)) => {
-            numbers_case(ours, got, Some(exception), &inputs, case, index, report)
-        }
+        Ok(Plan::Numbers(ours, got, exception)) => match compare_numbers(got, &inputs, case) {
+            Ok(compared) => {
+                report.case(index, &compared, ours, exception);
+            }
+            Err(reason) => report.fail(index, &reason),
+        },
         Ok(Plan::Recipe(setup)) => match run(device, &setup, case, &inputs) {
             Ok(compared) => {
                 if report.case(index, &compared, setup.recipe.preset(), setup.exception)
@@ -119,23 +121,6 @@ fn verify_case(
             }
             Err(reason) => report.refused(index, &reason, setup.exception),
         },
-    }
-}
-
-fn numbers_case(
-    ours: &'static str,
-    got: Vec<(&'static str, Got)>,
-    exception: Option<Exception>,
-    inputs: &Inputs<'_>,
-    case: &Case,
-    index: usize,
-    report: &mut FileReport,
-) {
-    match inputs.finish().and_then(|()| compare_numbers(got, inputs, case)) {
-        Ok(compared) => {
-            report.case(index, &compared, ours, exception);
-        }
-        Err(reason) => report.fail(index, &reason),
     }
 }
 
@@ -151,6 +136,7 @@ fn compare_numbers(
     inputs: &Inputs<'_>,
     case: &Case,
 ) -> Result<Vec<Compared>, String> {
+    inputs.finish()?;
     let expects: Vec<&str> = got.iter().map(|(name, _)| *name).collect();
     known(case, &expects)?;
     let (shape, mut compared) = (inputs.shape()?, Vec::new());

@@ -125,7 +125,7 @@ pub(super) fn normalized_rewards(
 ) -> Result<Plan, String> {
     let groups: Vec<u32> = inputs.whole("cu_groups")?;
     let (rewards, _) = Norm::read(config)?.apply(device, &inputs.floats("rewards")?, None, &groups)?;
-    Ok(Plan::Numbers("ops::group_advantage", vec![("normalized", Got::All(widen(&rewards)))]))
+    Ok(Plan::Numbers("ops::group_advantage", vec![("normalized", Got::All(widen(&rewards)))], None))
 }
 
 pub(super) fn normalized_tokens(
@@ -134,7 +134,7 @@ pub(super) fn normalized_tokens(
     device: &Device,
 ) -> Result<Plan, String> {
     let (values, _) = Norm::read(config)?.tokens(device, inputs, &inputs.floats("token_advantages")?)?;
-    Ok(Plan::Numbers("ops::group_advantage", vec![("normalized", Got::Live(widen(&values)))]))
+    Ok(Plan::Numbers("ops::group_advantage", vec![("normalized", Got::Live(widen(&values)))], None))
 }
 
 pub(super) fn advantage_gae(
@@ -207,5 +207,5 @@ pub(super) fn advantage_gae(
         ("returns", Got::Cancelling(live(&returns), largest(&values))),
         ("tot_rewards", *live(&rewards)),
     ];
-    Ok(Plan::Numbers("ops::gae", got))
+    Ok(Plan::Numbers("ops::gae", got, None))
 }

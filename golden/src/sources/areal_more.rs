@@ -268,5 +268,5 @@ fn proximal(
         by(linear, &versions, Interpolation::Linear)?,
         by(rollout, &unsampled, Interpolation::Loglinear)?,
     ];
-    Ok(Plan::Numbers("ops::proximal_logp", got))
+    Ok(Plan::Numbers("ops::proximal_logp", got, None))
 }

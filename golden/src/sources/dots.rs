@@ -18,7 +18,7 @@ pub(crate) fn read(Request { op, config, inputs, .. }: Request<'_, '_>) -> Resul
         let predicted = inputs.numbers("predicted")?;
         let mut p = vec![0.0; predicted.len()];
         dots::probabilities(&predicted, target, temperature, &mut p).map_err(|e| e.to_string())?;
-        return Ok(Plan::Numbers("schedule::dots_select", vec![("probabilities", Got::All(p))]));
+        return Ok(Plan::Numbers("schedule::dots_select", vec![("probabilities", Got::All(p))], None));
     }
     let scaling = config.text("scaling")?.ok_or("config `scaling` is missing")?;
     let temperature = config.number("tau")?.unwrap_or(1.0);
@@ -47,7 +47,7 @@ pub(crate) fn read(Request { op, config, inputs, .. }: Request<'_, '_>) -> Resul
         });
     }
     let got = vec![("base", Got::All(base)), ("predicted", Got::All(predicted))];
-    Ok(Plan::Numbers("schedule::dots_select", got))
+    Ok(Plan::Numbers("schedule::dots_select", got, None))
 }
 
 fn embeddings(references: &Value) -> Result<Vec<Vec<f64>>, String> {

@@ -34,10 +34,7 @@ pub(crate) fn read(Request { config, inputs, device, .. }: Request<'_, '_>) -> R
         2.. if lone => Some("a lone valid answer gets −1; ours has the reward of its band"),
         _ => None,
     };
-    Ok(match why {
-        Some(why) => Plan::Except("ops::novelty_bands", got, Exception::Differs(why)),
-        None => Plan::Numbers("ops::novelty_bands", got),
-    })
+    Ok(Plan::Numbers("ops::novelty_bands", got, why.map(Exception::Differs)))
 }
 
 /// Lockstep's input: cosines within 0 and 1, row by row.

@@ -54,7 +54,7 @@ fn policy(config: &mut Config<'_>, inputs: &Inputs<'_>, device: &Device) -> Resu
     // Whether the flag costs anything.
     let costs = f64::from(u8::from(own != sound));
     let got = vec![("score", Got::Number(own.into(), 0.0)), ("is_flawed_positive", Got::Number(costs, 0.0))];
-    Ok(Plan::Numbers("ops::shape_rewards", got))
+    Ok(Plan::Numbers("ops::shape_rewards", got, None))
 }
 
 fn judge(inputs: &Inputs<'_>) -> Result<Plan, String> {
@@ -65,5 +65,5 @@ fn judge(inputs: &Inputs<'_>) -> Result<Plan, String> {
     // score is −1.
     let right = f64::from(u8::from(score > -1.0));
     let got = vec![("score", Got::Number(score, 0.0)), ("acc", Got::Number(right, 0.0))];
-    Ok(Plan::Numbers("schedules::judge", got))
+    Ok(Plan::Numbers("schedules::judge", got, None))
 }

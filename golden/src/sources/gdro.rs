@@ -60,7 +60,7 @@ fn bins(config: &mut Config<'_>, inputs: &Inputs<'_>) -> Result<Plan, String> {
         }
         before.push(row);
     }
-    Ok(Plan::Numbers("schedule::gdro_bins", vec![("bin_before", Got::Nested(json!(before)))]))
+    Ok(Plan::Numbers("schedule::gdro_bins", vec![("bin_before", Got::Nested(json!(before)))], None))
 }
 
 /// A list of edges, optionally in brackets.
@@ -135,7 +135,7 @@ fn weights(config: &mut Config<'_>, inputs: &Inputs<'_>) -> Result<Plan, String>
             "score_after": after.collect::<Map<_, _>>(),
         }));
     }
-    Ok(Plan::Numbers("schedule::prompt_gdro_weights", vec![("steps", Got::Nested(out.into()))]))
+    Ok(Plan::Numbers("schedule::prompt_gdro_weights", vec![("steps", Got::Nested(out.into()))], None))
 }
 
 /// Numbers per bin, by the bins' names.
@@ -200,5 +200,5 @@ fn arms(config: &mut Config<'_>, inputs: &Inputs<'_>) -> Result<Plan, String> {
             "arm_scores_after": scores,
         }));
     }
-    Ok(Plan::Numbers("schedule::rollout_gdro_choose", vec![("steps", Got::Nested(out.into()))]))
+    Ok(Plan::Numbers("schedule::rollout_gdro_choose", vec![("steps", Got::Nested(out.into()))], None))
 }

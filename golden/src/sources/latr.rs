@@ -43,7 +43,7 @@ fn branches(config: &mut Config<'_>, inputs: &Inputs<'_>) -> Result<Plan, String
         Ok(json!((1..row.len()).map(|j| u8::from(j < goes_on)).collect::<Vec<_>>()))
     });
     let extra = extra.collect::<Result<_, String>>()?;
-    Ok(Plan::Numbers("schedule::latr_prunes", vec![("keep_extra", Got::Nested(extra))]))
+    Ok(Plan::Numbers("schedule::latr_prunes", vec![("keep_extra", Got::Nested(extra))], None))
 }
 
 /// The code's states of a candidate that may continue, and of one for which there is no room.
@@ -76,7 +76,7 @@ fn capacity(config: &mut Config<'_>, inputs: &Inputs<'_>) -> Result<Plan, String
             }
         }
     }
-    Ok(Plan::Numbers("schedule::latr_prunes", vec![("state", Got::Nested(json!(out)))]))
+    Ok(Plan::Numbers("schedule::latr_prunes", vec![("state", Got::Nested(json!(out)))], None))
 }
 
 /// The caller selects the branches to test: unfinished ones, of roots with room left, every few steps.
@@ -104,7 +104,7 @@ fn cumulative(config: &mut Config<'_>, inputs: &Inputs<'_>) -> Result<Plan, Stri
     }
     let compared = if acts { parents.len() as f64 } else { 0.0 };
     let got = vec![("removed", Got::All(removed)), ("compared", Got::Number(compared, 0.0))];
-    Ok(Plan::Numbers("schedule::latr_prunes", got))
+    Ok(Plan::Numbers("schedule::latr_prunes", got, None))
 }
 
 fn metrics(inputs: &Inputs<'_>) -> Result<Plan, String> {
@@ -117,5 +117,5 @@ fn metrics(inputs: &Inputs<'_>) -> Result<Plan, String> {
         ("rouge_l", Got::Number(rouge_l(&a, &b).map_err(text)?, 0.0)),
         ("lcs", Got::Number(f64::from(common), 0.0)),
     ];
-    Ok(Plan::Numbers("schedule::latr_prunes", got))
+    Ok(Plan::Numbers("schedule::latr_prunes", got, None))
 }

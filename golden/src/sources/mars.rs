@@ -108,7 +108,7 @@ fn advantages(config: &mut Config<'_>, inputs: &Inputs<'_>, device: &Device) -> 
     }
     let [own, raw] = [own, raw].map(|values| Got::Live(widen(&values)));
     let got = vec![("advantages", Got::Cancelling(Box::new(own), terms)), ("raw_advantages", raw)];
-    Ok(Plan::numbers(ours, got, exception))
+    Ok(Plan::Numbers(ours, got, exception))
 }
 
 /// Statistics are over the ends of turns; other tokens have no reward.
@@ -130,5 +130,5 @@ fn turns(config: &mut Config<'_>, inputs: &Inputs<'_>, device: &Device) -> Resul
     }
     // The code's mean divides by n + 1e-8, so equal rewards leave a small residue.
     let got = Got::Cancelling(Box::new(Got::All(widen(&own))), largest(&rewards));
-    Ok(Plan::Numbers("ops::normalize_roles", vec![("token_rewards", got)]))
+    Ok(Plan::Numbers("ops::normalize_roles", vec![("token_rewards", got)], None))
 }

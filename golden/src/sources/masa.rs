@@ -43,7 +43,7 @@ pub(crate) fn read(Request { inputs, .. }: Request<'_, '_>) -> Result<Plan, Stri
     let all = masa::reward(notion, length, difficulty);
     let names = ["score", "notion_score", "pred_acc_score", "length_score"];
     let got = names.into_iter().zip([all, notion, difficulty, length]);
-    Ok(Plan::Numbers("schedule::masa", got.map(|(name, x)| (name, Got::Number(x, 0.0))).collect()))
+    Ok(Plan::Numbers("schedule::masa", got.map(|(name, x)| (name, Got::Number(x, 0.0))).collect(), None))
 }
 
 fn list<'a, T>(

@@ -67,7 +67,7 @@ pub(crate) fn read(Request { config, inputs, device, .. }: Request<'_, '_>) -> R
     });
     let (steps, terms): (Vec<Value>, Vec<Value>) =
         steps.collect::<Result<Vec<_>, String>>()?.into_iter().unzip();
-    Ok(Plan::Numbers("mssr", vec![("steps", Got::NestedTerms(steps.into(), terms.into()))]))
+    Ok(Plan::Numbers("mssr", vec![("steps", Got::NestedTerms(steps.into(), terms.into()))], None))
 }
 
 /// One step: values, advantages, then the update of the prompts. Also returns the magnitudes of terms.

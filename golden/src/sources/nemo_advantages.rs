@@ -106,7 +106,7 @@ pub(super) fn reinforce_plus_plus(
     let out = whiten(device, &live, Advantage::PerToken(&each), &WhitenParams::NEMO).map_err(text)?;
     let (ours, got) = ("ops::kl_in_reward", vec![("advantages", Got::Live(widen(&out)))]);
     let rounded = coef != 0.0 && offset(device, &live, &each, 10.0)?;
-    Ok(Plan::numbers(ours, got, rounded.then_some(ROUNDED)))
+    Ok(Plan::Numbers(ours, got, rounded.then_some(ROUNDED)))
 }
 
 /// Over live tokens only, with a separate λ for advantages, for returns, or for neither.
@@ -130,5 +130,5 @@ pub(super) fn gae(config: &mut Config<'_>, inputs: &Inputs<'_>, device: &Device)
         let raw = Advantage::PerToken(&out.advantage);
         out.advantage = whiten(device, &live, raw, &WhitenParams::VERL).map_err(text)?;
     }
-    Ok(Plan::Numbers("ops::gae", numbers([&out.advantage, &out.returns], largest(&values))))
+    Ok(Plan::Numbers("ops::gae", numbers([&out.advantage, &out.returns], largest(&values)), None))
 }

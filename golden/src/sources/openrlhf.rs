@@ -227,5 +227,5 @@ fn advantages(config: &mut Config<'_>, inputs: &Inputs<'_>, device: &Device) -> 
     let penalty_cancels = coef > 0.0 && estimator == KlFormula::K3;
     let held = |got: Got| if penalty_cancels { got.double() } else { got };
     let got = both([&advantages, &returns], value).into_iter().map(|(name, got)| (name, held(got))).collect();
-    Ok(Plan::numbers(ours, got, rounded.then_some(ROUNDED)))
+    Ok(Plan::Numbers(ours, got, rounded.then_some(ROUNDED)))
 }

@@ -68,5 +68,5 @@ pub(crate) fn read(Request { op, config, inputs, device }: Request<'_, '_>) -> R
         Got::Live(tokens)
     };
     let numbers = vec![("advantages", back(&advantage)), ("returns", back(&returns))];
-    Ok(Plan::Numbers("ops::optimal_token_baseline", numbers))
+    Ok(Plan::Numbers("ops::optimal_token_baseline", numbers, None))
 }

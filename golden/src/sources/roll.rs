@@ -134,10 +134,8 @@ fn rewards(config: &mut Config<'_>, inputs: &Inputs<'_>, device: &Device) -> Res
         let scaled = whiten(device, &batch, Advantage::PerSequence(&rewards), &params).map_err(text)?;
         let got = vec![("rewards", Got::All(widen(&scaled)))];
         let constant = rewards.iter().all(|reward| *reward == rewards[0]);
-        return Ok(match constant {
-            true => Plan::Except("ops::whiten", got, Exception::Differs("a constant over 1e-6; ours is 0")),
-            false => Plan::Numbers("ops::whiten", got),
-        });
+        let exception = constant.then_some(Exception::Differs("a constant over 1e-6; ours is 0"));
+        return Ok(Plan::Numbers("ops::whiten", got, exception));
     }
     let total = rewards.len();
     let mut to = Setup::new(Overlay::new("roll"), Calls::Advantages, &["rewards"], &[]);
@@ -236,7 +234,7 @@ fn advantages(config: &mut Config<'_>, inputs: &Inputs<'_>, device: &Device) -> 
     }
     let mut got = numbers([&advantages, &returns], value);
     got[0].1 = Got::Cancelling(Box::new(got[0].1.clone()), before);
-    Ok(Plan::numbers(ours, got, exception))
+    Ok(Plan::Numbers(ours, got, exception))
 }
 
 fn policy(config: &mut Config<'_>, inputs: &Inputs<'_>, device: &Device) -> Result<Plan, String> {

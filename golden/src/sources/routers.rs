@@ -94,7 +94,7 @@ pub(crate) fn read(Request { op, config, inputs, device }: Request<'_, '_>) -> R
             return case.plan(device, Some(&listed));
         }
         let below_zero = case.below_zero(device, &own)?;
-        Ok(Plan::numbers(NAME, got, below_zero.then_some(Exception::Differs(ZEROS))))
+        Ok(Plan::Numbers(NAME, got, below_zero.then_some(Exception::Differs(ZEROS))))
     })))
 }
 
@@ -126,7 +126,7 @@ impl Case {
             Some(least) => self.least_sum(device, &chosen)? < least,
             None => false,
         };
-        Ok(Plan::numbers(NAME, got, small.then_some(Exception::Differs(SMALL_SUM))))
+        Ok(Plan::Numbers(NAME, got, small.then_some(Exception::Differs(SMALL_SUM))))
     }
 
     /// The experts that ran (those of the record, if there is one), and the file's numbers.
@@ -216,7 +216,7 @@ fn balance(inputs: &Inputs<'_>, device: &Device, experts: usize, top_k: usize) -
     let terms = out.loss * experts as f64 / kept.len() as f64;
     let dlogits = Got::Cancelling(Box::new(Got::Nested(gradient)), terms);
     let got = vec![("loss", Got::Number(out.loss, 0.0)), ("dlogits", dlogits)];
-    Ok(Plan::Numbers("ops::balance_loss", got))
+    Ok(Plan::Numbers("ops::balance_loss", got, None))
 }
 
 /// Numbers in row order, however deeply the lists are nested.

@@ -568,7 +568,7 @@ fn sequence_mask(
     let fraction = Got::Number(dropped(&kept, &batch), 0.0);
     let mut got = vec![(name, Got::Live(kept))];
     got.extend((op == "opsm_mask").then_some(("opsm_clipfrac", fraction)));
-    Ok(Plan::Numbers("ops::sequence_weight", got))
+    Ok(Plan::Numbers("ops::sequence_weight", got, None))
 }
 
 fn chunked_gae(config: &mut Config<'_>, inputs: &Inputs<'_>, device: &Device) -> Result<Plan, String> {
@@ -581,7 +581,7 @@ fn chunked_gae(config: &mut Config<'_>, inputs: &Inputs<'_>, device: &Device) ->
     let [advantages, returns] = gae(device, &tokens.unmasked()?, [&rewards, &values], [gamma, lambda])?;
     let [advantages, returns] = [advantages, returns].map(|values| Got::All(widen(&values)));
     let returns = Got::Cancelling(Box::new(returns), largest(&values));
-    Ok(Plan::Numbers("ops::gae", vec![("advantages", advantages), ("returns", returns)]))
+    Ok(Plan::Numbers("ops::gae", vec![("advantages", advantages), ("returns", returns)], None))
 }
 
 /// Token advantages. slime's GAE ignores masks; its discounted returns count masked tokens as time, and there
@@ -623,5 +623,5 @@ fn advantages(config: &mut Config<'_>, inputs: &Inputs<'_>, device: &Device) -> 
         advantages
     };
     let got = both([&advantages, &returns], value);
-    Ok(Plan::numbers(ours, got, cancels.then_some(CANCELS)))
+    Ok(Plan::Numbers(ours, got, cancels.then_some(CANCELS)))
 }

@@ -83,7 +83,7 @@ pub(crate) fn read(Request { config, inputs, device, .. }: Request<'_, '_>) -> R
         state = credit.state.role_values;
         out.push(json!({ "turns": kept, "baseline_after": state }));
     }
-    Ok(Plan::Numbers("spiral", vec![("games", Got::Nested(out.into()))]))
+    Ok(Plan::Numbers("spiral", vec![("games", Got::Nested(out.into()))], None))
 }
 
 fn numbers(of: &Value, name: &str) -> Result<Vec<f64>, String> {

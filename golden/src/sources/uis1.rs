@@ -76,7 +76,7 @@ fn advantages(config: &mut Config<'_>, inputs: &Inputs<'_>, device: &Device) -> 
     let mask = inputs.optional("loss_mask", Inputs::whole::<u8>)?;
     let batch = Batch::with_empty_rows(&cu_seqlens, &rows, mask.as_deref()).map_err(text)?;
     let tokens = spread(&batch, &cu_seqlens, &advantage).map_err(text)?;
-    Ok(Plan::Numbers("ops::group_advantage", vec![("advantages", Got::Live(widen(&tokens)))]))
+    Ok(Plan::Numbers("ops::group_advantage", vec![("advantages", Got::Live(widen(&tokens)))], None))
 }
 
 fn returns(config: &mut Config<'_>, inputs: &Inputs<'_>, device: &Device) -> Result<Plan, String> {
@@ -91,5 +91,6 @@ fn returns(config: &mut Config<'_>, inputs: &Inputs<'_>, device: &Device) -> Res
     let matches: Vec<u8> = order.iter().map(|row| matches[*row]).collect();
     let steps = Steps { cu_steps: &cu_steps, rewards: &rewards, matches: &matches };
     let returns = step_return(device, &steps, gamma, false).map_err(text)?;
-    Ok(Plan::Numbers("ops::step_advantages", vec![("returns", Got::All(widen(&back(&order, &returns))))]))
+    let returns = Got::All(widen(&back(&order, &returns)));
+    Ok(Plan::Numbers("ops::step_advantages", vec![("returns", returns)], None))
 }

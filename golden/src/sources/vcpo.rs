@@ -84,7 +84,7 @@ fn sample_sizes(
         ("geom_mean", Got::All(widen(&mean))),
         ("k3", Got::All(k3)),
     ];
-    Ok(Plan::Numbers("ops::sequence_sample_sizes", numbers))
+    Ok(Plan::Numbers("ops::sequence_sample_sizes", numbers, None))
 }
 
 fn baseline(

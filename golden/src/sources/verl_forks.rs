@@ -210,9 +210,7 @@ fn schedule(config: &mut Config<'_>, inputs: &Inputs<'_>) -> Result<Plan, String
     let extra: Result<Vec<f64>, _> = extra.collect();
     let extra = extra.map_err(|e| e.to_string())?;
     let numbers = vec![("extra_rollouts", Got::All(extra))];
-    if dars.most < dars.rollouts {
-        let why = "fewer rollouts at most than there are: the code asks for a negative number, ours for none";
-        return Ok(Plan::Except("schedule::dars::Dars", numbers, Exception::Differs(why)));
-    }
-    Ok(Plan::Numbers("schedule::dars::Dars", numbers))
+    let why = "fewer rollouts at most than there are: the code asks for a negative number, ours for none";
+    let exception = (dars.most < dars.rollouts).then_some(Exception::Differs(why));
+    Ok(Plan::Numbers("schedule::dars::Dars", numbers, exception))
 }

@@ -7,16 +7,8 @@ use crate::inputs::Inputs;
 use crate::numbers::{self, Got, metrics};
 use crate::outcome::{Calls, Setup};
 use crate::settings::{Config, Overlay};
-use crate::sources::{Plan, Request};
+use crate::sources::{KL, POLICY, Plan, Request, VALUE};
 use serde_json::Value;
-
-#[rustfmt::skip]
-const POLICY: &[&str] = &[
-    "cu_seqlens", "cu_groups", "loss_mask", "logp_new", "logp_old", "logp_rollout", "seq_advantages",
-    "token_advantages",
-];
-const KL: &[&str] = &["cu_seqlens", "cu_groups", "loss_mask", "logp_new", "logp_ref"];
-const VALUE: &[&str] = &["cu_seqlens", "cu_groups", "loss_mask", "value_new", "value_old", "returns"];
 
 /// The ops that this table covers.
 #[rustfmt::skip]

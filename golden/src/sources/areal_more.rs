@@ -11,16 +11,10 @@ use crate::inputs::Inputs;
 use crate::numbers::{self, Got, metrics, widen};
 use crate::outcome::{Calls, Outcome, Setup, text};
 use crate::settings::{Config, Overlay};
-use crate::sources::{Plan, Request};
+use crate::sources::{POLICY, Plan, ROLLOUT, Request};
 use lockstep::core::ratio::Interpolation;
 use lockstep::ops::{proximal_logp, rollout_correction};
 use lockstep::{Device, Recipe, RolloutsBuf};
-
-#[rustfmt::skip]
-const POLICY: &[&str] = &[
-    "cu_seqlens", "cu_groups", "loss_mask", "logp_new", "logp_old", "logp_rollout", "seq_advantages",
-    "token_advantages",
-];
 
 /// The ops that this table covers.
 #[rustfmt::skip]
@@ -109,8 +103,7 @@ fn of_all(o: &Outcome<'_>, fraction: f64) -> Got {
 
 /// Rejection as an op of its own.
 fn rejection(config: &mut Config<'_>, inputs: &Inputs<'_>, device: &Device) -> Result<Plan, String> {
-    let names = &["cu_seqlens", "cu_groups", "loss_mask", "logp_old", "logp_rollout"];
-    let mut to = Setup::new(Overlay::new("areal"), Calls::Advantages, names, &["loss_mask"]);
+    let mut to = Setup::new(Overlay::new("areal"), Calls::Advantages, ROLLOUT, &["loss_mask"]);
     match Rejection::read(config)?.correct(live(inputs)?, &mut to) {
         Ok(step) => before(&mut to, device, step.into_iter().collect()),
         Err(missing) => return Ok(Plan::Missing(missing)),

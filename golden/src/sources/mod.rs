@@ -38,6 +38,22 @@ use crate::settings::Config;
 use lockstep::Device;
 use serde_json::{Map, Value};
 
+/// Inputs of a KL term.
+pub(crate) const KL: &[&str] = &["cu_seqlens", "cu_groups", "loss_mask", "logp_new", "logp_ref"];
+/// Inputs of advantages from one reward per sequence.
+pub(crate) const OUTCOME: &[&str] = &["cu_seqlens", "cu_groups", "loss_mask", "rewards"];
+/// Inputs of a policy loss, with the sampler.
+#[rustfmt::skip]
+pub(crate) const POLICY: &[&str] = &[
+    "cu_seqlens", "cu_groups", "loss_mask", "logp_new", "logp_old", "logp_rollout", "seq_advantages",
+    "token_advantages",
+];
+/// Inputs of a correction between trainer and sampler.
+pub(crate) const ROLLOUT: &[&str] = &["cu_seqlens", "cu_groups", "loss_mask", "logp_old", "logp_rollout"];
+/// Inputs of a value loss.
+pub(crate) const VALUE: &[&str] =
+    &["cu_seqlens", "cu_groups", "loss_mask", "value_new", "value_old", "returns"];
+
 /// How a case is computed.
 pub(crate) enum Plan {
     /// By the two calls.

@@ -6,15 +6,13 @@ use crate::inputs::{Inputs, floats};
 use crate::numbers::{Got, widen};
 use crate::outcome::{Calls, Exception, Setup, text};
 use crate::settings::{Config, Overlay};
-use crate::sources::Plan;
+use crate::sources::{OUTCOME, Plan};
 use crate::terms::largest;
 use lockstep::core::kl::{Kl, KlFormula};
 use lockstep::ops;
 use lockstep::ops::gae::{Ends, GaeInput, GaeOutput, GaeParams, Lambda};
 use lockstep::ops::whiten::{WhitenParams, whiten};
 use lockstep::{Advantage, Device};
-
-const OUTCOME: &[&str] = &["cu_seqlens", "cu_groups", "loss_mask", "rewards"];
 
 pub(super) fn grpo(config: &mut Config<'_>) -> Result<Plan, String> {
     let mut to = Setup::new(Overlay::new("nemo"), Calls::Advantages, OUTCOME, &[]);

@@ -10,7 +10,7 @@ use crate::inputs::Inputs;
 use crate::numbers::{self, Got, widen};
 use crate::outcome::{Calls, Outcome, Setup, text};
 use crate::settings::{Config, Overlay};
-use crate::sources::{Plan, Request};
+use crate::sources::{KL, Plan, Request, VALUE};
 use lockstep::RolloutsBuf;
 use lockstep::ops::moments::Moments;
 
@@ -19,8 +19,6 @@ const POLICY: &[&str] = &[
     "cu_seqlens", "cu_groups", "loss_mask", "logp_new", "logp_old", "logp_rollout", "logp_ref",
     "seq_advantages", "token_advantages",
 ];
-const KL: &[&str] = &["cu_seqlens", "cu_groups", "loss_mask", "logp_new", "logp_ref"];
-const VALUE: &[&str] = &["cu_seqlens", "cu_groups", "loss_mask", "value_new", "value_old", "returns"];
 
 /// The ops that this table covers.
 #[rustfmt::skip]

@@ -5,7 +5,7 @@ use crate::inputs::Inputs;
 use crate::numbers::{self, Got};
 use crate::outcome::{Calls, Exception, Outcome, Setup, text};
 use crate::settings::{Config, Overlay};
-use crate::sources::{Plan, Request};
+use crate::sources::{KL, POLICY, Plan, Request, VALUE};
 use crate::terms::largest;
 use lockstep::core::advantage::Divisor;
 use lockstep::core::kl::{Kl, KlFormula};
@@ -14,13 +14,6 @@ use lockstep::ops::whiten::WhitenParams;
 use lockstep::ops::{self, whiten};
 use lockstep::{Advantage, Device, Rollouts};
 
-#[rustfmt::skip]
-const POLICY: &[&str] = &[
-    "cu_seqlens", "cu_groups", "loss_mask", "logp_new", "logp_old", "logp_rollout", "seq_advantages",
-    "token_advantages",
-];
-const KL: &[&str] = &["cu_seqlens", "cu_groups", "loss_mask", "logp_new", "logp_ref"];
-const VALUE: &[&str] = &["cu_seqlens", "cu_groups", "loss_mask", "value_new", "value_old", "returns"];
 const REWARDS: &[&str] = &["cu_seqlens", "cu_groups", "loss_mask", "rewards", "logp_old", "logp_ref"];
 
 /// The ops that this table covers.

@@ -4,11 +4,10 @@ use crate::inputs::Inputs;
 use crate::numbers::{Got, loss, widen};
 use crate::outcome::{Calls, Exception, Setup};
 use crate::settings::{Config, Overlay};
-use crate::sources::{Plan, Request};
+use crate::sources::{OUTCOME, Plan, Request};
 
 /// The preset's `mad_floor`.
 const MAD_FLOOR: f64 = 1e-3;
-const OUTCOME: &[&str] = &["cu_seqlens", "cu_groups", "loss_mask", "rewards"];
 const POLICY: &[&str] = &["cu_seqlens", "cu_groups", "loss_mask", "logp_new", "logp_old", "seq_advantages"];
 
 /// The ops of RLVR-Decomposed.

@@ -9,7 +9,7 @@ use crate::inputs::{Inputs, Shape};
 use crate::numbers::{Got, widen};
 use crate::outcome::{Calls, Exception, Outcome, Setup, text};
 use crate::settings::{Config, Overlay};
-use crate::sources::{Plan, Request};
+use crate::sources::{KL, Plan, Request};
 use crate::terms::largest;
 use lockstep::core::advantage::Divisor;
 use lockstep::ops::turns::{Turns, spread};
@@ -23,7 +23,6 @@ const POLICY: &[&str] = &[
     "cu_seqlens", "cu_groups", "loss_mask", "logp_new", "logp_old", "logp_ref", "logp_rollout", "entropy",
     "seq_advantages", "token_advantages", "difficulty",
 ];
-const KL: &[&str] = &["cu_seqlens", "cu_groups", "loss_mask", "logp_new", "logp_ref"];
 
 /// The ops that this table covers.
 #[rustfmt::skip]

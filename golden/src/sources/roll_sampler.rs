@@ -7,7 +7,7 @@ use crate::inputs::{Inputs, Shape};
 use crate::numbers::{Got, widen};
 use crate::outcome::{Calls, Exception, Outcome, Setup, text};
 use crate::settings::{Config, Overlay};
-use crate::sources::Plan;
+use crate::sources::{Plan, ROLLOUT};
 use lockstep::core::aggregate::{PerRow, Weight};
 use lockstep::core::correction::{K1Band, Rejections, Rule, Statistic, WeightLevel};
 use lockstep::core::ratio::ScanKind;
@@ -15,8 +15,6 @@ use lockstep::ops::correction::{Correction, CorrectionParams};
 use lockstep::ops::{self, rollout_correction};
 use lockstep::{Batch, Counts, Device, Rollouts};
 use serde_json::Value;
-
-const ROLLOUT: &[&str] = &["cu_seqlens", "cu_groups", "loss_mask", "logp_old", "logp_rollout"];
 
 /// Offsets of segments: each row has one run of live tokens, or is a sequence without any.
 pub(super) fn segments(shape: &Shape) -> Vec<u32> {

@@ -10,7 +10,7 @@ use crate::inputs::Inputs;
 use crate::numbers::{self, Got, total, widen};
 use crate::outcome::{Calls, Exception, Outcome, Setup, text};
 use crate::settings::{Config, Overlay};
-use crate::sources::{Plan, Request};
+use crate::sources::{OUTCOME, Plan, ROLLOUT, Request, VALUE};
 use crate::terms::{self, largest};
 use lockstep::core::kl::{Kl, KlFormula};
 use lockstep::core::policy_loss::SequenceRule;
@@ -25,7 +25,6 @@ const POLICY: &[&str] = &[
     "cu_seqlens", "cu_groups", "loss_mask", "logp_new", "logp_old", "logp_ref", "logp_rollout", "entropy",
     "seq_advantages", "token_advantages",
 ];
-const VALUE: &[&str] = &["cu_seqlens", "cu_groups", "loss_mask", "value_new", "value_old", "returns"];
 const KL: &[&str] = &["cu_seqlens", "cu_groups", "loss_mask", "logp_new", "logp_old", "logp_ref"];
 const LOSS: &[&str] = &["loss", "dloss_dlogp"];
 
@@ -69,8 +68,7 @@ const CANCELS: Exception = Exception::Differs(
 fn broadcast(config: &mut Config<'_>, inputs: &Inputs<'_>, device: &Device) -> Result<Setup, String> {
     // This estimator has no penalty, whatever the coefficient.
     config.ignore(&["advantage_estimator", "kl_coef"]);
-    let names = &["cu_seqlens", "cu_groups", "loss_mask", "rewards"];
-    let mut to = Setup::new(Overlay::new("slime"), Calls::Advantages, names, &["advantages"]);
+    let mut to = Setup::new(Overlay::new("slime"), Calls::Advantages, OUTCOME, &["advantages"]);
     to.recipe.word("advantage.estimator", "reward");
     if config.boolean("normalize_advantages")? == Some(true) {
         to.recipe.word("advantage.whiten", "verl");
@@ -230,8 +228,7 @@ fn correction(name: &str, config: &mut Config<'_>, recipe: &mut Overlay) -> Resu
 /// Weights times given losses: losses −A·logp of a gate without a ratio, with logp = −1.
 fn weights(config: &mut Config<'_>) -> Result<Setup, String> {
     let name = config.text("function")?.ok_or("config `function` is missing")?;
-    let inputs = &["cu_seqlens", "cu_groups", "loss_mask", "logp_old", "logp_rollout"];
-    let mut to = Setup::new(Overlay::new("slime"), Calls::Loss, inputs, &[]);
+    let mut to = Setup::new(Overlay::new("slime"), Calls::Loss, ROLLOUT, &[]);
     correction(name, config, &mut to.recipe)?;
     to.recipe.set("gate", "{ kind = \"reinforce\" }");
     to.prepare = Some(Box::new(|inputs, columns, credit| {

@@ -22,14 +22,13 @@
 use crate::inputs::Inputs;
 use crate::outcome::{Calls, Setup};
 use crate::settings::{Config, Overlay};
-use crate::sources::{Plan, Request};
+use crate::sources::{Plan, ROLLOUT, Request};
 
 #[rustfmt::skip]
 const POLICY: &[&str] = &[
     "cu_seqlens", "cu_groups", "loss_mask", "logp_new", "logp_old", "logp_ref", "logp_rollout", "entropy",
     "seq_advantages",
 ];
-const ROLLOUT: &[&str] = &["cu_seqlens", "cu_groups", "loss_mask", "logp_old", "logp_rollout"];
 const REWARDS: &[&str] = &["cu_groups", "rewards_per_func"];
 
 #[rustfmt::skip]

@@ -7,19 +7,15 @@ use crate::inputs::Inputs;
 use crate::numbers::{self, Got};
 use crate::outcome::{Calls, Exception, Outcome, Setup, text};
 use crate::settings::{Config, Overlay};
-use crate::sources::{Plan, Request};
+use crate::sources::{KL, OUTCOME, Plan, ROLLOUT, Request, VALUE};
 use lockstep::{Device, Rollouts};
 
-const OUTCOME: &[&str] = &["cu_seqlens", "cu_groups", "loss_mask", "rewards"];
 const OVER_TIME: &[&str] = &["cu_seqlens", "cu_groups", "loss_mask", "token_rewards", "values"];
 #[rustfmt::skip]
 const POLICY: &[&str] = &[
     "cu_seqlens", "cu_groups", "loss_mask", "logp_new", "logp_old", "seq_advantages", "token_advantages",
     "advantages", "is_weights",
 ];
-const ROLLOUT: &[&str] = &["cu_seqlens", "cu_groups", "loss_mask", "logp_old", "logp_rollout"];
-const KL: &[&str] = &["cu_seqlens", "cu_groups", "loss_mask", "logp_new", "logp_ref"];
-const VALUE: &[&str] = &["cu_seqlens", "cu_groups", "loss_mask", "value_new", "value_old", "returns"];
 
 const RETURNS: &[&str] = &["advantages", "returns"];
 #[rustfmt::skip]

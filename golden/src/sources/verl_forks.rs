@@ -7,7 +7,7 @@ use crate::inputs::Inputs;
 use crate::numbers::{self, Got, metrics};
 use crate::outcome::{Calls, Exception, Setup};
 use crate::settings::{Config, Overlay};
-use crate::sources::{Plan, Request};
+use crate::sources::{OUTCOME, Plan, Request};
 use lockstep::schedule::dars::{Dars, Deviation, Treatment};
 
 #[rustfmt::skip]
@@ -183,8 +183,7 @@ fn stable(config: &mut Config<'_>) -> Result<Plan, String> {
 
 /// A group of one gets 0, or the reward itself if every group has one member.
 fn advantage(config: &mut Config<'_>, inputs: &Inputs<'_>) -> Result<Plan, String> {
-    const INPUTS: &[&str] = &["cu_seqlens", "cu_groups", "loss_mask", "rewards"];
-    let mut to = Setup::new(Overlay::new("grpo"), Calls::Advantages, INPUTS, &["advantages"]);
+    let mut to = Setup::new(Overlay::new("grpo"), Calls::Advantages, OUTCOME, &["advantages"]);
     to.recipe.copy(config, &[("use_std", "advantage.norm_by_std"), ("epsilon", "advantage.eps")])?;
     let groups: Vec<u32> = inputs.whole("cu_groups")?;
     let alone = groups.windows(2).all(|group| group[1] - group[0] == 1);

@@ -65,23 +65,20 @@ impl Setup {
         inputs: &'static [&'static str],
         expects: &[&'static str],
     ) -> Self {
-        let (expects, skips, reward_weights) = (expects.to_vec(), Vec::new(), Vec::new());
-        let (scale, logged_unscaled, counts) = (1.0, false, [None; 3]);
-        let (prepare, own, exception) = (None, Vec::new(), None);
         Setup {
             recipe,
             calls,
             inputs,
-            expects,
-            skips,
-            scale,
-            logged_unscaled,
+            expects: expects.to_vec(),
+            skips: Vec::new(),
+            scale: 1.0,
+            logged_unscaled: false,
             steep: false,
-            counts,
-            reward_weights,
-            prepare,
-            own,
-            exception,
+            counts: [None; 3],
+            reward_weights: Vec::new(),
+            prepare: None,
+            own: Vec::new(),
+            exception: None,
         }
     }
 

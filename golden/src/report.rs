@@ -19,7 +19,7 @@ pub struct ArrayReport {
 }
 
 /// One golden file.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct FileReport {
     /// File name.
     pub file: String,
@@ -65,24 +65,8 @@ pub struct GoldenReport {
 
 impl FileReport {
     pub(crate) fn new(file: &str, op: &str, says: &str, cases: usize) -> Self {
-        let code = name_and_version(says);
-        let (source, agreed, arrays, failures) = (None, 0, Vec::new(), Vec::new());
-        let (names, halves) = (BTreeMap::new(), BTreeMap::new());
-        let (exceptions, missing) = (BTreeMap::new(), BTreeMap::new());
-        FileReport {
-            file: file.into(),
-            op: op.into(),
-            code,
-            cases,
-            source,
-            agreed,
-            arrays,
-            names,
-            halves,
-            exceptions,
-            missing,
-            failures,
-        }
+        let (file, op, code) = (file.into(), op.into(), name_and_version(says));
+        FileReport { file, op, code, cases, ..FileReport::default() }
     }
 
     /// Records a case that one of our presets or functions ran. Returns whether it agrees.

@@ -39,6 +39,16 @@ impl<'a> Config<'a> {
         self.typed(key, "a string", Value::as_str)
     }
 
+    /// A number that must be there.
+    pub(crate) fn required(&mut self, key: &str) -> Result<f64, String> {
+        self.number(key)?.ok_or_else(|| format!("config `{key}` is missing"))
+    }
+
+    /// A string that must be there.
+    pub(crate) fn required_text(&mut self, key: &str) -> Result<&'a str, String> {
+        self.text(key)?.ok_or_else(|| format!("config `{key}` is missing"))
+    }
+
     fn typed<T>(
         &mut self,
         key: &str,

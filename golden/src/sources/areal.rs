@@ -30,7 +30,7 @@ pub(crate) fn read(Request { op, config, inputs, .. }: Request<'_, '_>) -> Resul
 
 /// The KL term alone, in the direction of the code's k3: e^u − 1 − u with u = logp_ref − logp.
 fn kl(config: &mut Config<'_>) -> Result<Plan, String> {
-    let name = config.text("kl_estimator")?.ok_or("config `kl_estimator` is missing")?;
+    let name = config.required_text("kl_estimator")?;
     let clamp = if config.boolean("apply_clamp")? == Some(true) { ", clamp_out = 10.0" } else { "" };
     let mut to = Setup::new(Overlay::new("areal"), Calls::Loss, KL, &[]);
     to.recipe.word("correction", "none");

@@ -60,7 +60,7 @@ fn policy(config: &mut Config<'_>, inputs: &Inputs<'_>, device: &Device) -> Resu
     let (live, mut steps) = (live(inputs)?, Vec::new());
     match config.text("prox_logp_method")? {
         None => {}
-        Some("loglinear") => steps.push(loglinear(version(config)?)),
+        Some("loglinear") => steps.push(loglinear(config.required("current_version")? as i32)),
         Some(method) => return Err(format!("config `prox_logp_method` is {method:?}")),
     }
     match config.take("rejection_sampling") {
@@ -123,9 +123,9 @@ struct Rejection<'a> {
 
 impl<'a> Rejection<'a> {
     fn read(config: &mut Config<'a>) -> Result<Self, String> {
-        let mut word = |key: &str| config.text(key)?.ok_or_else(|| format!("config `{key}` is missing"));
+        let mut word = |key: &str| config.required_text(key);
         let [level, action, metric, agg] = [word("level")?, word("action")?, word("metric")?, word("agg")?];
-        let upper = config.number("upper")?.ok_or("config `upper` is missing")?;
+        let upper = config.required("upper")?;
         Ok(Rejection { level, action, metric, agg, lower: config.number("lower")?, upper })
     }
 
@@ -218,10 +218,6 @@ fn exchanged(device: &Device, recipe: &str, columns: &mut RolloutsBuf) -> Result
     Ok(())
 }
 
-fn version(config: &mut Config<'_>) -> Result<i32, String> {
-    Ok(config.number("current_version")?.ok_or("config `current_version` is missing")? as i32)
-}
-
 /// Versions of tokens; −1 for those that were not sampled.
 fn versions(inputs: &Inputs<'_>) -> Result<Vec<i32>, String> {
     Ok(inputs.numbers("versions")?.into_iter().map(|version| version as i32).collect())
@@ -248,7 +244,7 @@ fn proximal(
     device: &Device,
     [loglinear, linear, rollout]: [&'static str; 3],
 ) -> Result<Plan, String> {
-    let (current, tokens) = (version(config)?, Tokens::read(inputs)?);
+    let (current, tokens) = (config.required("current_version")? as i32, Tokens::read(inputs)?);
     let (sampler, logp) = (inputs.floats("logp_rollout")?, inputs.floats("logp_new")?);
     let (batch, versions) = (tokens.batch()?, versions(inputs)?);
     let unsampled = vec![-1; versions.len()];

@@ -13,14 +13,14 @@ pub(crate) const OPS: &[&str] = &["difficulty_prediction", "selection_probabilit
 /// Translates a case into a plan.
 pub(crate) fn read(Request { op, config, inputs, .. }: Request<'_, '_>) -> Result<Plan, String> {
     if op == "selection_probabilities" {
-        let target = config.number("alpha")?.ok_or("config `alpha` is missing")?;
-        let temperature = config.number("tau")?.ok_or("config `tau` is missing")?;
+        let target = config.required("alpha")?;
+        let temperature = config.required("tau")?;
         let predicted = inputs.numbers("predicted")?;
         let mut p = vec![0.0; predicted.len()];
         dots::probabilities(&predicted, target, temperature, &mut p).map_err(|e| e.to_string())?;
         return Ok(Plan::Numbers("schedule::dots_select", vec![("probabilities", Got::All(p))], None));
     }
-    let scaling = config.text("scaling")?.ok_or("config `scaling` is missing")?;
+    let scaling = config.required_text("scaling")?;
     let temperature = config.number("tau")?.unwrap_or(1.0);
     let nearest = config.number("top_k")?.map(|k| k as usize);
     let calibration = match scaling {

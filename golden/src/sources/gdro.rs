@@ -25,19 +25,15 @@ pub(crate) fn read(Request { op, config, inputs, .. }: Request<'_, '_>) -> Resul
     }
 }
 
-fn required(config: &mut Config<'_>, key: &str) -> Result<f64, String> {
-    config.number(key)?.ok_or_else(|| format!("config `{key}` is missing"))
-}
-
 fn core(error: lockstep::core::Error) -> String {
     error.to_string()
 }
 
 fn bins(config: &mut Config<'_>, inputs: &Inputs<'_>) -> Result<Plan, String> {
-    let history = required(config, "passk_history_len")? as u32;
+    let history = config.required("passk_history_len")? as u32;
     // The code clamps both to their ranges and drops edges that are out of range.
-    let uniform = (required(config, "passk_num_bins")? as u32).max(2);
-    let margin = required(config, "passk_hysteresis")?.clamp(0.0, 0.49);
+    let uniform = (config.required("passk_num_bins")? as u32).max(2);
+    let margin = config.required("passk_hysteresis")?.clamp(0.0, 0.49);
     let edges = edges(config.text("passk_edges")?.unwrap_or_default())?;
     let count = if edges.is_empty() { uniform } else { edges.len() as u32 + 1 };
     let steps = inputs.rows("passk")?;
@@ -85,7 +81,7 @@ fn steps<'a>(inputs: &Inputs<'a>) -> Result<Vec<Inputs<'a>>, String> {
 
 /// The released weights: q over the bins of the batch.
 fn weights(config: &mut Config<'_>, inputs: &Inputs<'_>) -> Result<Plan, String> {
-    let rate = required(config, "eta_q")?;
+    let rate = config.required("eta_q")?;
     let scored = config.boolean("use_zscore")? == Some(true);
     // If both are set, only the EMA counts.
     let ema = config.boolean("debias_scores_ema")? == Some(true);
@@ -97,14 +93,14 @@ fn weights(config: &mut Config<'_>, inputs: &Inputs<'_>) -> Result<Plan, String>
     let clip = Bound::Clip(if rate > 0.0 { 600.0 / rate } else { 1.0 });
     let gdro = PromptGdro {
         score: if ema { Score::Ema } else { Score::Sum },
-        ema: required(config, "ema_beta")?,
+        ema: config.required("ema_beta")?,
         rate,
         bound: if scored { Bound::Standardise } else { clip },
         over: Over::Seen,
-        deviation_min: required(config, "z_std_floor")?,
-        score_max: required(config, "z_cap")?,
-        exploration: required(config, "gamma")?,
-        weight_max: required(config, "max_class_weight")?,
+        deviation_min: config.required("z_std_floor")?,
+        score_max: config.required("z_cap")?,
+        exploration: config.required("gamma")?,
+        weight_max: config.required("max_class_weight")?,
         weight: Weight::NormalisedQ,
         per_share: config.boolean("loss_norm_by_class")? == Some(true),
     };
@@ -155,11 +151,11 @@ fn arms(config: &mut Config<'_>, inputs: &Inputs<'_>) -> Result<Plan, String> {
         least: *least,
         most: *most,
         among: &arms,
-        rate: required(config, "eta_q")?,
-        exploration: required(config, "gamma")?,
+        rate: config.required("eta_q")?,
+        exploration: config.required("gamma")?,
         // Each step has its own price.
         price_rate: 0.0,
-        target: required(config, "bar_n")?,
+        target: config.required("bar_n")?,
         utility_sign: UtilitySign::Code,
         nearest: Nearest::Likelier,
     };

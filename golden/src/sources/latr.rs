@@ -52,7 +52,7 @@ const SUPPRESSED: u8 = 2;
 
 /// Where a row's candidates have a gap, their ranks are admitted one after the other.
 fn capacity(config: &mut Config<'_>, inputs: &Inputs<'_>) -> Result<Plan, String> {
-    let room = config.number("num_return_sequences")?.ok_or("config `num_return_sequences` is missing")?;
+    let room = config.required("num_return_sequences")?;
     let (roots, state): (Vec<u32>, _) = (inputs.whole("root")?, inputs.rows("state")?);
     let mut out: Vec<Vec<u8>> = state.iter().map(|row| row.iter().map(|x| *x as u8).collect()).collect();
     let goes_on = |row: usize, rank: usize| state[row].get(rank) == Some(&KEPT);
@@ -81,10 +81,9 @@ fn capacity(config: &mut Config<'_>, inputs: &Inputs<'_>) -> Result<Plan, String
 
 /// The caller selects the branches to test: unfinished ones, of roots with room left, every few steps.
 fn cumulative(config: &mut Config<'_>, inputs: &Inputs<'_>) -> Result<Plan, String> {
-    let mut number = |key: &str| config.number(key)?.ok_or_else(|| format!("config `{key}` is missing"));
-    let (threshold, interval) =
-        (number("cumulative_prob_filter_thres")?, number("cumulative_prob_filter_interval")?);
-    let (room, step) = (number("kt_n_gen")? as usize, number("step")?);
+    let threshold = config.required("cumulative_prob_filter_thres")?;
+    let interval = config.required("cumulative_prob_filter_interval")?;
+    let (room, step) = (config.required("kt_n_gen")? as usize, config.required("step")?);
     let (parents, log_p) = (inputs.numbers("parent")?, inputs.numbers("accumulated_logp")?);
     let ended: Vec<u8> = inputs.whole("has_eos")?;
     let mut roots: Vec<usize> = Vec::new();

@@ -59,10 +59,10 @@ fn normalized(
 }
 
 fn advantages(config: &mut Config<'_>, inputs: &Inputs<'_>, device: &Device) -> Result<Plan, String> {
-    let name = config.text("adv_estimator")?.ok_or("config `adv_estimator` is missing")?;
+    let name = config.required_text("adv_estimator")?;
     let gamma = config.number("gamma")?.unwrap_or(1.0);
     let lambda = config.number("lambd")?.unwrap_or(1.0);
-    let horizon = config.number("horizon")?.ok_or("config `horizon` is missing")? as usize;
+    let horizon = config.required("horizon")? as usize;
     let (offsets, mask): (Vec<u32>, Vec<u8>) = (inputs.whole("cu_seqlens")?, inputs.whole("loss_mask")?);
     let groups: Vec<u32> = vec![0, offsets.len() as u32 - 1];
     // Time passes through masked tokens, which have no reward.
@@ -116,7 +116,7 @@ fn turns(config: &mut Config<'_>, inputs: &Inputs<'_>, device: &Device) -> Resul
     inputs.ignore(&["cu_seqlens", "loss_mask"]);
     // All files keep the players apart.
     config.ignore(&["separate_norm_for_selfplay"]);
-    let method = config.text("method")?.ok_or("config `method` is missing")?;
+    let method = config.required_text("method")?;
     let by_std = match method {
         "mean" => false,
         "mean_std" | "asym_clip" => true,

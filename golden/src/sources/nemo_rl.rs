@@ -78,7 +78,7 @@ fn kl(config: &mut Config<'_>, inputs: &Inputs<'_>) -> Result<Plan, String> {
 
 /// Half the square, times a scale; the metrics are means over the batch's tokens.
 fn value(config: &mut Config<'_>) -> Result<Plan, String> {
-    let tokens = count(config, "global_valid_toks")?;
+    let tokens = config.required("global_valid_toks")? as u64;
     let scale = config.number("scale")?.unwrap_or(1.0);
     let mut to = Setup::new(Overlay::new("nemo"), Calls::Loss, VALUE, &["loss", "dloss_dvalue"]);
     to.counts[0] = Some(tokens);
@@ -119,10 +119,6 @@ fn value(config: &mut Config<'_>) -> Result<Plan, String> {
     Ok(Plan::recipe(to))
 }
 
-fn count(config: &mut Config<'_>, key: &str) -> Result<u64, String> {
-    Ok(config.number(key)?.ok_or_else(|| format!("config `{key}` is missing"))? as u64)
-}
-
 /// Which sequences `sample_mask` keeps.
 fn samples(inputs: &Inputs<'_>) -> Result<Vec<bool>, String> {
     let mask = inputs.optional("sample_mask", Inputs::whole::<u8>)?;
@@ -138,8 +134,8 @@ fn policy(config: &mut Config<'_>, inputs: &Inputs<'_>) -> Result<Plan, String> 
     let to_sampler = flag("use_on_policy_kl_approximation")?;
     let by_tokens = config.boolean("token_level_loss")? != Some(false);
     // No ratio is below 0.
-    let low = config.number("ratio_clip_min")?.ok_or("config `ratio_clip_min` is missing")?.min(1.0);
-    let high = config.number("ratio_clip_max")?.ok_or("config `ratio_clip_max` is missing")?;
+    let low = config.required("ratio_clip_min")?.min(1.0);
+    let high = config.required("ratio_clip_max")?;
     // CISPO's bounds apply to the weight itself.
     let weight = format!("{{ kind = \"cispo\", low = {:?}, high = {:?} }}", 1.0 - low, 1.0 + high);
 
@@ -163,7 +159,8 @@ fn policy(config: &mut Config<'_>, inputs: &Inputs<'_>) -> Result<Plan, String> 
         to.recipe.word("ratio.gradient", "mean");
     }
     let kept = samples(inputs)?;
-    let (tokens, sequences) = (count(config, "global_valid_toks")?, count(config, "global_valid_seqs")?);
+    let (tokens, sequences) =
+        (config.required("global_valid_toks")? as u64, config.required("global_valid_seqs")? as u64);
     to.counts = [Some(tokens), Some(sequences), Some(sequences.max(kept.len() as u64))];
     let used = config.boolean("use_importance_sampling_correction")? == Some(true);
     let kind = config.text("truncated_importance_sampling_type")?;

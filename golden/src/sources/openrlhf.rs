@@ -143,7 +143,7 @@ fn value(config: &mut Config<'_>) -> Result<Setup, String> {
 /// Group baselines, then the clip, the KL penalty, returns and whitening, one op after the other: no recipe
 /// has this order. Masked tokens are time without rewards or values.
 fn advantages(config: &mut Config<'_>, inputs: &Inputs<'_>, device: &Device) -> Result<Plan, String> {
-    let name = config.text("estimator")?.ok_or("config `estimator` is missing")?;
+    let name = config.required_text("estimator")?;
     let of_group = !matches!(name, "gae" | "reinforce");
     // The trainer sets it to 1 for group estimators.
     let gamma = config.number("gamma")?.filter(|_| !of_group).unwrap_or(1.0);

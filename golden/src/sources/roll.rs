@@ -56,7 +56,7 @@ struct Mean {
 }
 
 fn mean(config: &mut Config<'_>) -> Result<Mean, String> {
-    let name = config.text("loss_agg_mode")?.ok_or("config `loss_agg_mode` is missing")?;
+    let name = config.required_text("loss_agg_mode")?;
     let width = config.number("horizon")?;
     let tokens = config.number("batch_num_tokens")?.map(|n| n as u64);
     let counts = [tokens, config.number("global_valid_samples")?.map(|n| n as u64), None];
@@ -108,7 +108,7 @@ fn on_tokens(values: &[f32], shape: &Shape) -> Result<Vec<f32>, String> {
 
 /// The KL term alone. ROLL clamps k3 at 10.
 fn kl(config: &mut Config<'_>) -> Result<Setup, String> {
-    let name = config.text("kl_penalty")?.ok_or("config `kl_penalty` is missing")?;
+    let name = config.required_text("kl_penalty")?;
     let clamp = if name == "k3" { ", clamp_out = 10.0" } else { "" };
     let mut to = Setup::new(Overlay::new("roll"), Calls::Loss, KL, &["kl", "dkl_dlogp"]);
     to.recipe.set("kl", format_args!("{{ estimator = {name:?}, coef = 1.0{clamp} }}"));
@@ -119,7 +119,7 @@ fn kl(config: &mut Config<'_>) -> Result<Setup, String> {
 /// Rewards minus a mean, divided by a deviation + 1e-6, over the samples of a prompt or over all.
 fn rewards(config: &mut Config<'_>, inputs: &Inputs<'_>, device: &Device) -> Result<Plan, String> {
     let (mean, std) = (config.text("norm_mean_type")?, config.text("norm_std_type")?);
-    let samples = config.number("n_sample")?.ok_or("config `n_sample` is missing")? as usize;
+    let samples = config.required("n_sample")? as usize;
     let rewards = inputs.floats("rewards")?;
     if mean == Some("running") || std == Some("running") {
         return Ok(Plan::Missing("running moments of rewards"));
@@ -173,7 +173,7 @@ fn rewards(config: &mut Config<'_>, inputs: &Inputs<'_>, device: &Device) -> Res
 
 /// Token advantages; time runs through masked tokens.
 fn advantages(config: &mut Config<'_>, inputs: &Inputs<'_>, device: &Device) -> Result<Plan, String> {
-    let name = config.text("adv_estimator")?.ok_or("config `adv_estimator` is missing")?;
+    let name = config.required_text("adv_estimator")?;
     let gamma = config.number("gamma")?.unwrap_or(1.0);
     let lambda = config.number("lambd")?.unwrap_or(1.0);
     let limit = config.number("advantage_clip")?;

@@ -3,7 +3,6 @@
 use crate::inputs::{Inputs, floats};
 use crate::numbers::{Got, widen};
 use crate::outcome::{Exception, text};
-use crate::settings::Config;
 use crate::sources::{Plan, Request};
 use lockstep::Device;
 use lockstep::core::ragged::Mask;
@@ -25,10 +24,7 @@ pub(crate) const OPS: &[&str] = &[
 
 /// Translates a case into a plan.
 pub(crate) fn read(Request { op, config, inputs, device }: Request<'_, '_>) -> Result<Plan, String> {
-    let count = |config: &mut Config<'_>, key| {
-        config.number(key)?.map(|x| x as usize).ok_or_else(|| format!("config `{key}` is missing"))
-    };
-    let (experts, top_k) = (count(config, "num_experts")?, count(config, "top_k")?);
+    let (experts, top_k) = (config.required("num_experts")? as usize, config.required("top_k")? as usize);
     if op == "load_balancing_loss" {
         // Input shapes.
         config.ignore(&["layers", "batch", "length"]);

@@ -95,8 +95,8 @@ fn broadcast(config: &mut Config<'_>, inputs: &Inputs<'_>, device: &Device) -> R
 fn group_rewards(config: &mut Config<'_>, inputs: &Inputs<'_>) -> Result<Setup, String> {
     let by_std = config.boolean("grpo_std_normalization")?.unwrap_or(true);
     let with_std = config.text("advantage_estimator")? != Some("reinforce_plus_plus_baseline") && by_std;
-    let members = config.number("n_samples_per_prompt")?.ok_or("config `n_samples_per_prompt` is missing")?;
-    let prompts = config.number("rollout_batch_size")?.ok_or("config `rollout_batch_size` is missing")?;
+    let members = config.required("n_samples_per_prompt")?;
+    let prompts = config.required("rollout_batch_size")?;
     let rewards = inputs.floats("rewards")?.len();
     let whole = rewards as f64 == members * prompts;
     let members = if whole { members as usize } else { rewards };
@@ -201,7 +201,7 @@ fn gated(name: &str, config: &mut Config<'_>) -> Result<Overlay, String> {
 }
 
 fn token_losses(config: &mut Config<'_>) -> Result<Setup, String> {
-    let name = config.text("loss")?.ok_or("config `loss` is missing")?;
+    let name = config.required_text("loss")?;
     let recipe = gated(if name == "ppo" { "grpo" } else { name }, config)?;
     let mut to = Setup::new(recipe, Calls::Loss, POLICY, &["dloss_dlogp"]);
     to.recipe.copy(config, &[("aggregation", "aggregation.mode")])?;
@@ -227,7 +227,7 @@ fn correction(name: &str, config: &mut Config<'_>, recipe: &mut Overlay) -> Resu
 
 /// Weights times given losses: losses −A·logp of a gate without a ratio, with logp = −1.
 fn weights(config: &mut Config<'_>) -> Result<Setup, String> {
-    let name = config.text("function")?.ok_or("config `function` is missing")?;
+    let name = config.required_text("function")?;
     let mut to = Setup::new(Overlay::new("slime"), Calls::Loss, ROLLOUT, &[]);
     correction(name, config, &mut to.recipe)?;
     to.recipe.set("gate", "{ kind = \"reinforce\" }");
@@ -265,8 +265,7 @@ fn by_tokens(config: &mut Config<'_>) -> Result<bool, String> {
 
 /// The divisor of a mean over samples, and the factor applied outside the loss.
 fn samples(config: &mut Config<'_>) -> Result<[f64; 2], String> {
-    let samples = config.number("step_global_batch_size")?;
-    let samples = samples.ok_or("config `step_global_batch_size` is missing")?;
+    let samples = config.required("step_global_batch_size")?;
     let micro_batches = config.number("num_microbatches")?.unwrap_or(1.0);
     Ok([samples, micro_batches * config.number("dp_size")?.unwrap_or(1.0)])
 }
@@ -280,7 +279,7 @@ fn normalizer(to: &mut Setup, by_tokens: bool) {
 }
 
 fn policy(config: &mut Config<'_>, inputs: &Inputs<'_>) -> Result<Plan, String> {
-    let name = config.text("advantage_estimator")?.ok_or("config `advantage_estimator` is missing")?;
+    let name = config.required_text("advantage_estimator")?;
     let shared = shared(inputs)?;
     let recipe = gated(name, config)?;
     let by_tokens = by_tokens(config)?;
@@ -334,7 +333,7 @@ fn policy(config: &mut Config<'_>, inputs: &Inputs<'_>) -> Result<Plan, String> 
         if shared || inputs.has("token_advantages") {
             return Ok(Plan::Missing("the off-policy sequence mask with an advantage for each token"));
         }
-        let delta = config.number("opsm_delta")?.ok_or("config `opsm_delta` is missing")?;
+        let delta = config.required("opsm_delta")?;
         to.recipe.number("mask.opsm_delta", delta);
         to.own("metrics.opsm_clipfrac", move |o| {
             let view = o.columns.view();
@@ -555,7 +554,7 @@ fn sequence_mask(
     inputs: &Inputs<'_>,
     device: &Device,
 ) -> Result<Plan, String> {
-    let delta = config.number("opsm_delta")?.ok_or("config `opsm_delta` is missing")?;
+    let delta = config.required("opsm_delta")?;
     let tokens = Tokens::read(inputs)?;
     let (new, old) = (inputs.floats("logp_new")?, inputs.floats("logp_old")?);
     let advantage = inputs.floats("seq_advantages")?;
@@ -584,7 +583,7 @@ fn chunked_gae(config: &mut Config<'_>, inputs: &Inputs<'_>, device: &Device) ->
 /// Token advantages. slime's GAE ignores masks; its discounted returns count masked tokens as time, and there
 /// masks hide penalties.
 fn advantages(config: &mut Config<'_>, inputs: &Inputs<'_>, device: &Device) -> Result<Plan, String> {
-    let name = config.text("advantage_estimator")?.ok_or("config `advantage_estimator` is missing")?;
+    let name = config.required_text("advantage_estimator")?;
     let kl = estimator(config.text("kl_loss_type")?.unwrap_or("k1"))?;
     let penalty = (kl, config.number("kl_coef")?.unwrap_or(0.0));
     let gamma = config.number("gamma")?.unwrap_or(1.0);

@@ -80,7 +80,7 @@ fn advantages(config: &mut Config<'_>, inputs: &Inputs<'_>, device: &Device) -> 
 }
 
 fn returns(config: &mut Config<'_>, inputs: &Inputs<'_>, device: &Device) -> Result<Plan, String> {
-    let gamma = config.number("gamma")?.ok_or("config `gamma` is missing")?;
+    let gamma = config.required("gamma")?;
     // A trajectory's rows are in time order.
     inputs.ignore(&["prompt", "step"]);
     let names = inputs.value("trajectory")?.as_array().ok_or("`trajectory` is not a list")?;

@@ -247,7 +247,7 @@ fn kl_cov(config: &mut Config<'_>, to: &mut Setup) -> Result<(), String> {
 
 /// verl clamps k3 under either name; a `+` selects k2's gradient.
 fn kl(config: &mut Config<'_>, to: &mut Setup) -> Result<(), String> {
-    let name = config.text("estimator")?.ok_or("config `estimator` is missing")?;
+    let name = config.required_text("estimator")?;
     let base = name.strip_suffix('+').unwrap_or(name);
     to.recipe.word("kl.estimator", if base == "k3" { "low_var_kl" } else { base });
     to.recipe.number("kl.coef", 1.0);
@@ -323,7 +323,7 @@ fn weights(config: &mut Config<'_>, to: &mut Setup) -> Result<(), String> {
 /// One statistic or several, comma-separated, with one threshold for all or as many; in verl's code k1's band
 /// is on 1/ρ.
 fn reject(config: &mut Config<'_>, to: &mut Setup) -> Result<(), String> {
-    let modes = config.text("mode")?.ok_or("config `mode` is missing")?;
+    let modes = config.required_text("mode")?;
     let thresholds = threshold(config)?;
     let mut rejections = Vec::new();
     let shared = if thresholds.contains(',') { 1 } else { modes.split(',').count() };

@@ -129,7 +129,7 @@ fn aggregation(config: &mut Config<'_>, to: &mut Setup, sequences: Option<&str>)
 
 /// DPPO: weight and test are relative to the sampling policy; the `_recompute` modes test against `logp_old`.
 fn stable(config: &mut Config<'_>) -> Result<Plan, String> {
-    let mode = config.text("loss_mode")?.ok_or("config `loss_mode` is missing")?;
+    let mode = config.required_text("loss_mode")?;
     let (preset, bounded) = match mode {
         "dppo_binary_tv" => ("dppo_tv", true),
         "dppo_binary_kl" => ("dppo_kl", true),
@@ -192,12 +192,9 @@ fn advantage(config: &mut Config<'_>, inputs: &Inputs<'_>) -> Result<Plan, Strin
 }
 
 fn schedule(config: &mut Config<'_>, inputs: &Inputs<'_>) -> Result<Plan, String> {
-    let whole = |config: &mut Config<'_>, key: &str| -> Result<u32, String> {
-        Ok(config.number(key)?.ok_or_else(|| format!("config `{key}` is missing"))? as u32)
-    };
     let dars = Dars {
-        rollouts: whole(config, "N")?,
-        most: whole(config, "N_max")?,
+        rollouts: config.required("N")? as u32,
+        most: config.required("N_max")? as u32,
         deviation: if config.boolean("std")? == Some(true) { Deviation::With } else { Deviation::Without },
         treatment: match config.text("function")? {
             Some("schedule_ET") => Treatment::Equal,

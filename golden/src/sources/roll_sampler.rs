@@ -28,7 +28,7 @@ pub(super) fn segments(shape: &Shape) -> Vec<u32> {
 }
 
 /// The level at which ROLL takes a ratio, and the names of its metrics.
-struct SimdLevel {
+struct Level {
     name: &'static str,
     of: WeightLevel,
     /// Of a ratio, and of a difference.
@@ -39,14 +39,14 @@ struct SimdLevel {
 }
 
 #[rustfmt::skip]
-const LEVELS: [SimdLevel; 4] = [
-    SimdLevel {
+const LEVELS: [Level; 4] = [
+    Level {
         name: "token", of: WeightLevel::Token, statistics: [Statistic::TokenK1, Statistic::TokenDiff],
         ratio: "metrics.train_infer_ratio_token_mean",
         difference: "metrics.train_infer_diff_token_mean",
         kept: ["metrics.train_infer_token_ratio_mask_mean", "metrics.train_infer_token_diff_mask_mean"],
     },
-    SimdLevel {
+    Level {
         name: "geometric", of: WeightLevel::Geometric,
         statistics: [Statistic::SeqMeanK1, Statistic::SeqMeanDiff],
         ratio: "metrics.train_infer_ratio_geometric_mean",
@@ -54,13 +54,13 @@ const LEVELS: [SimdLevel; 4] = [
         kept: ["metrics.train_infer_geometric_ratio_mask_mean",
             "metrics.train_infer_geometric_diff_mask_mean"],
     },
-    SimdLevel {
+    Level {
         name: "sequence", of: WeightLevel::Sequence, statistics: [Statistic::SeqSumK1, Statistic::SeqSumDiff],
         ratio: "metrics.train_infer_ratio_sequence_mean",
         difference: "metrics.train_infer_diff_sequence_mean",
         kept: ["metrics.train_infer_sequence_ratio_mask_mean", "metrics.train_infer_sequence_diff_mask_mean"],
     },
-    SimdLevel {
+    Level {
         name: "segment", of: WeightLevel::Geometric,
         statistics: [Statistic::SeqMeanK1, Statistic::SeqMeanDiff],
         ratio: "metrics.train_infer_ratio_segment_mean",
@@ -69,7 +69,7 @@ const LEVELS: [SimdLevel; 4] = [
     },
 ];
 
-fn level(name: Option<&str>) -> Result<&'static SimdLevel, String> {
+fn level(name: Option<&str>) -> Result<&'static Level, String> {
     let known = LEVELS.iter().find(|level| Some(level.name) == name);
     known.ok_or_else(|| format!("level {name:?} is not known"))
 }
@@ -77,8 +77,8 @@ fn level(name: Option<&str>) -> Result<&'static SimdLevel, String> {
 /// The settings `is_weight` and `filters`.
 #[derive(Clone, Default)]
 pub(super) struct Sampler {
-    weight: Option<(&'static SimdLevel, Option<f64>)>,
-    bands: Vec<(&'static SimdLevel, Statistic, [f64; 2])>,
+    weight: Option<(&'static Level, Option<f64>)>,
+    bands: Vec<(&'static Level, Statistic, [f64; 2])>,
     /// Whether there are filters, enabled or not.
     filters: bool,
 }
@@ -248,7 +248,7 @@ fn correct(
     device: &Device,
     rollouts: &Rollouts<'_>,
     shape: &Shape,
-    level: Option<&SimdLevel>,
+    level: Option<&Level>,
     params: &CorrectionParams,
 ) -> Result<Correction, String> {
     let whole = rollouts.cu_seqlens.unwrap_or_default().to_vec();

@@ -225,6 +225,31 @@ fn a_smaller_batch_with_a_bad_value_names_it() {
     assert!(named.iter().all(|recipes| *recipes > 20), "{named:?}");
 }
 
+/// Every recipe, with its calls on the host: a batch without groups, as a rank has whose responses were all
+/// filtered out, is what it is to the two calls.
+#[test]
+fn an_empty_batch_is_a_plan_as_well() {
+    let mut lossless = 0;
+    for name in recipe::names() {
+        let recipe = Recipe::named(name).unwrap();
+        let (batch, _) = synthetic::rollouts(&recipe, 12, 700, 5).unwrap().view().select(&[]).unwrap();
+        let size = Capacity { tokens: 0, sequences: 0, groups: 0 };
+        let plan = recipe.plan_exactly(size, Calls::Both, Outputs::ALL).unwrap();
+        let bytes = checked(&plan, &batch.view(), None).map_err(|error| error.to_string());
+        match recipe.step(&Device::cpu(), &batch.view()) {
+            Err(error) => assert_eq!(bytes, Err(error.to_string()), "{name}"),
+            Ok((_, loss)) => {
+                let slot = plan.slot("loss").unwrap();
+                let of_plan = &bytes.unwrap()[slot.offset..slot.offset + 8];
+                assert_eq!(of_plan, loss.loss.unwrap().to_ne_bytes(), "{name}");
+                assert!(loss.coef.is_empty() && loss.loss == Some(0.0), "{name}");
+                lossless += 1;
+            }
+        }
+    }
+    assert!(lossless > 100, "{lossless}");
+}
+
 #[test]
 fn padding_hides_no_short_column() {
     let capacity = Capacity { tokens: 8, sequences: 4, groups: 2 };

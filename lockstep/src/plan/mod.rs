@@ -139,7 +139,7 @@ impl Recipe {
     /// batch must have the capacity's lengths: pad offsets with their last value; other columns are not read
     /// beyond the batch, and results there are unspecified.
     ///
-    /// Errors: those of [`Recipe::check`]; a capacity of 0, or of 2³² − 1 or more.
+    /// Errors: those of [`Recipe::check`]; a capacity of 2³² − 1 or more.
     ///
     /// ```
     /// use lockstep::plan::{Calls, Capacity};

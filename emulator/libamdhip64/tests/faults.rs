@@ -30,109 +30,16 @@ const HIP: Backend<Driver> = Backend {
     ],
     names: ("HIP", "Lockstep emulator (gfx942)"),
     prefixes: ("hip", "hip"),
+    launch: "hipModuleLaunchKernel",
+    alloc: "hipMalloc",
+    no_device: (100, "hipErrorNoDevice"),
+    too_old: (Version::new(5, 7), Version::new(6, 0)),
+    other_arch: "gfx90a",
+    refused: (200, "hipErrorInvalidImage", ""),
+    nameless: "hipErrorUnknown",
 };
 
-#[test]
-fn a_clean_session() {
-    LIBRARY.run("a_clean_session", "", |controls| common::a_clean_session(&HIP, controls));
-}
-
-#[test]
-fn every_call_may_fail() {
-    LIBRARY.run("every_call_may_fail", "", |controls| common::sweep::every_call_may_fail(&HIP, controls));
-}
-
-#[test]
-fn every_function_may_fail_for_good() {
-    LIBRARY.run("every_function_may_fail_for_good", "", |controls| {
-        common::sweep::every_function_may_fail_for_good(&HIP, controls);
-    });
-}
-
-#[test]
-fn no_device() {
-    LIBRARY.run("no_device", "devices=0", |controls| {
-        common::no_device(&HIP, controls, (100, "hipErrorNoDevice"));
-    });
-}
-
-#[test]
-fn no_such_device() {
-    LIBRARY.run("no_such_device", "devices=2", |controls| common::no_such_device(&HIP, controls));
-}
-
-#[test]
-fn a_driver_that_is_too_old() {
-    LIBRARY.run("a_driver_that_is_too_old", "version=5.7", |controls| {
-        common::too_old(&HIP, controls, (Version::new(5, 7), Version::new(6, 0)));
-    });
-}
-
-#[test]
-fn a_device_that_the_kernels_are_not_for() {
-    LIBRARY.run("a_device_that_the_kernels_are_not_for", "arch=gfx90a", |controls| {
-        common::unsupported(&HIP, controls, "gfx90a");
-    });
-}
-
-#[test]
-fn kernels_that_the_driver_refuses() {
-    let log = "ptxas fatal: line 12: as you asked";
-    LIBRARY.run("kernels_that_the_driver_refuses", &format!("refuse={log}"), |controls| {
-        common::refused_module(&HIP, controls, (200, "hipErrorInvalidImage"), "");
-    });
-}
-
-#[test]
-fn an_entry_point_that_is_missing() {
-    LIBRARY.run("an_entry_point_that_is_missing", "lacks=check_offsets", |controls| {
-        common::missing_entry(&HIP, controls, "check_offsets");
-    });
-}
-
-#[test]
-fn memory_that_runs_out() {
-    LIBRARY.run("memory_that_runs_out", "memory=4M", |controls| common::out_of_memory(&HIP, controls));
-}
-
-#[test]
-fn a_launch_that_fails() {
-    LIBRARY.run("a_launch_that_fails", "", |controls| {
-        common::a_launch_that_fails(&HIP, controls, "hipModuleLaunchKernel");
-    });
-}
-
-#[test]
-fn a_kernel_that_takes_the_device() {
-    LIBRARY.run("a_kernel_that_takes_the_device", "", |controls| {
-        common::a_kernel_that_takes_the_device(&HIP, controls);
-    });
-}
-
-#[test]
-fn pointers_of_others() {
-    LIBRARY.run("pointers_of_others", "devices=2", |controls| {
-        common::pointers_of_others(&HIP, controls, "hipModuleLaunchKernel");
-    });
-}
-
-#[test]
-fn streams_of_others() {
-    LIBRARY.run("streams_of_others", "devices=2", |controls| common::streams_of_others(&HIP, controls));
-}
-
-#[test]
-fn arguments_that_only_the_device_can_see() {
-    LIBRARY.run("arguments_that_only_the_device_can_see", "", |controls| common::arguments(&HIP, controls));
-}
-
-#[test]
-fn a_code_without_a_name() {
-    LIBRARY.run("a_code_without_a_name", "", |controls| {
-        let name = "hipErrorUnknown";
-        common::a_code_without_a_name(&HIP, controls, "hipMalloc", name);
-    });
-}
+common::of_both!(LIBRARY, HIP);
 
 #[test]
 fn a_library_that_lacks_a_function() {
@@ -195,9 +102,4 @@ fn the_callers_device_comes_back() {
         common::session::everything(Ok(other)).unwrap();
         common::nothing_left(controls, "two devices");
     });
-}
-
-#[test]
-fn several_threads_at_once() {
-    LIBRARY.run("several_threads_at_once", "", |controls| common::several_threads(&HIP, controls));
 }

@@ -30,109 +30,16 @@ const CUDA: Backend<Driver> = Backend {
     ],
     names: ("CUDA", "Lockstep emulator (PTX)"),
     prefixes: ("cu", "CUDA_"),
+    launch: "cuLaunchKernel",
+    alloc: "cuMemAlloc_v2",
+    no_device: (100, "CUDA_ERROR_NO_DEVICE"),
+    too_old: (Version::new(10, 2), Version::new(11, 0)),
+    other_arch: "sm_75",
+    refused: (218, "CUDA_ERROR_INVALID_PTX", "ptxas fatal: line 12: as you asked"),
+    nameless: "a code that this driver has no name for",
 };
 
-#[test]
-fn a_clean_session() {
-    LIBRARY.run("a_clean_session", "", |controls| common::a_clean_session(&CUDA, controls));
-}
-
-#[test]
-fn every_call_may_fail() {
-    LIBRARY.run("every_call_may_fail", "", |controls| common::sweep::every_call_may_fail(&CUDA, controls));
-}
-
-#[test]
-fn every_function_may_fail_for_good() {
-    LIBRARY.run("every_function_may_fail_for_good", "", |controls| {
-        common::sweep::every_function_may_fail_for_good(&CUDA, controls);
-    });
-}
-
-#[test]
-fn no_device() {
-    LIBRARY.run("no_device", "devices=0", |controls| {
-        common::no_device(&CUDA, controls, (100, "CUDA_ERROR_NO_DEVICE"));
-    });
-}
-
-#[test]
-fn no_such_device() {
-    LIBRARY.run("no_such_device", "devices=2", |controls| common::no_such_device(&CUDA, controls));
-}
-
-#[test]
-fn a_driver_that_is_too_old() {
-    LIBRARY.run("a_driver_that_is_too_old", "version=10.2", |controls| {
-        common::too_old(&CUDA, controls, (Version::new(10, 2), Version::new(11, 0)));
-    });
-}
-
-#[test]
-fn a_device_that_the_kernels_are_not_for() {
-    LIBRARY.run("a_device_that_the_kernels_are_not_for", "arch=sm_75", |controls| {
-        common::unsupported(&CUDA, controls, "sm_75");
-    });
-}
-
-#[test]
-fn kernels_that_the_driver_refuses() {
-    let log = "ptxas fatal: line 12: as you asked";
-    LIBRARY.run("kernels_that_the_driver_refuses", &format!("refuse={log}"), |controls| {
-        common::refused_module(&CUDA, controls, (218, "CUDA_ERROR_INVALID_PTX"), log);
-    });
-}
-
-#[test]
-fn an_entry_point_that_is_missing() {
-    LIBRARY.run("an_entry_point_that_is_missing", "lacks=check_offsets", |controls| {
-        common::missing_entry(&CUDA, controls, "check_offsets");
-    });
-}
-
-#[test]
-fn memory_that_runs_out() {
-    LIBRARY.run("memory_that_runs_out", "memory=4M", |controls| common::out_of_memory(&CUDA, controls));
-}
-
-#[test]
-fn a_launch_that_fails() {
-    LIBRARY.run("a_launch_that_fails", "", |controls| {
-        common::a_launch_that_fails(&CUDA, controls, "cuLaunchKernel");
-    });
-}
-
-#[test]
-fn a_kernel_that_takes_the_device() {
-    LIBRARY.run("a_kernel_that_takes_the_device", "", |controls| {
-        common::a_kernel_that_takes_the_device(&CUDA, controls);
-    });
-}
-
-#[test]
-fn pointers_of_others() {
-    LIBRARY.run("pointers_of_others", "devices=2", |controls| {
-        common::pointers_of_others(&CUDA, controls, "cuLaunchKernel");
-    });
-}
-
-#[test]
-fn streams_of_others() {
-    LIBRARY.run("streams_of_others", "devices=2", |controls| common::streams_of_others(&CUDA, controls));
-}
-
-#[test]
-fn arguments_that_only_the_device_can_see() {
-    LIBRARY.run("arguments_that_only_the_device_can_see", "", |controls| common::arguments(&CUDA, controls));
-}
-
-#[test]
-fn a_code_without_a_name() {
-    LIBRARY.run("a_code_without_a_name", "", |controls| {
-        let name = "a code that this driver has no name for";
-        common::a_code_without_a_name(&CUDA, controls, "cuMemAlloc_v2", name);
-    });
-}
+common::of_both!(LIBRARY, CUDA);
 
 #[test]
 fn a_library_that_lacks_a_function() {
@@ -176,9 +83,4 @@ fn the_callers_context_comes_back() {
         assert_eq!(controls.calls("cuCtxPushCurrent_v2"), controls.calls("cuCtxPopCurrent_v2"));
         common::nothing_left(controls, "two devices");
     });
-}
-
-#[test]
-fn several_threads_at_once() {
-    LIBRARY.run("several_threads_at_once", "", |controls| common::several_threads(&CUDA, controls));
 }

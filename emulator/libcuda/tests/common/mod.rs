@@ -2,11 +2,12 @@
 //! leaks, nothing panics.
 
 pub(crate) mod session;
-pub(crate) mod sweep;
+mod sweep;
 
 use lockstep_emulated_abi::testing::{Controls, Held};
 use lockstep_gpu::{Driver, Error, Gpu, Owner, Report, Version};
 use session::{OFFSETS, VALUES, everything, run, scan};
+pub(crate) use sweep::{every_call_may_fail, every_function_may_fail_for_good};
 
 use lockstep_core::ragged::{In, Offsets, Out};
 
@@ -26,7 +27,53 @@ pub(crate) struct Backend<D: Driver> {
     pub(crate) names: (&'static str, &'static str),
     /// Prefix of its functions and of the names of codes.
     pub(crate) prefixes: (&'static str, &'static str),
+    /// Its function that launches a kernel.
+    pub(crate) launch: &'static str,
+    /// Its function that allocates device memory.
+    pub(crate) alloc: &'static str,
+    /// Code and name of the error if there is no device.
+    pub(crate) no_device: (i32, &'static str),
+    /// A version that is too old, and the one that is needed.
+    pub(crate) too_old: (Version, Version),
+    /// An architecture that the kernels are not for.
+    pub(crate) other_arch: &'static str,
+    /// Code and name of the error for kernels that are refused, and its log; empty if the API has no log.
+    pub(crate) refused: (i32, &'static str, &'static str),
+    /// What stands for the name of a code that has none.
+    pub(crate) nameless: &'static str,
 }
+
+/// Defines the tests that both backends pass, each in its own process and with these settings.
+macro_rules! of_both {
+    ($library:ident, $backend:ident) => {
+        $crate::common::of_both! { $library, $backend;
+            a_clean_session("");
+            every_call_may_fail("");
+            every_function_may_fail_for_good("");
+            no_device("devices=0");
+            no_such_device("devices=2");
+            a_driver_that_is_too_old(&format!("version={}", $backend.too_old.0));
+            a_device_that_the_kernels_are_not_for(&format!("arch={}", $backend.other_arch));
+            kernels_that_the_driver_refuses("refuse=ptxas fatal: line 12: as you asked");
+            an_entry_point_that_is_missing("lacks=check_offsets");
+            memory_that_runs_out("memory=4M");
+            a_launch_that_fails("");
+            a_kernel_that_takes_the_device("");
+            pointers_of_others("devices=2");
+            streams_of_others("devices=2");
+            arguments_that_only_the_device_can_see("");
+            a_code_without_a_name("");
+            several_threads_at_once("");
+        }
+    };
+    ($library:ident, $backend:ident; $($test:ident($settings:expr);)*) => {$(
+        #[test]
+        fn $test() {
+            $library.run(stringify!($test), $settings, |controls| $crate::common::$test(&$backend, controls));
+        }
+    )*};
+}
+pub(crate) use of_both;
 
 impl<D: Driver> Backend<D> {
     fn open(&self, ordinal: usize) -> Result<Gpu<D>, Error> {
@@ -66,7 +113,8 @@ pub(crate) fn a_clean_session<D: Driver>(backend: &Backend<D>, controls: &Contro
     assert!(report.to_string().contains("emulator"), "{report}");
 }
 
-pub(crate) fn no_device<D: Driver>(backend: &Backend<D>, controls: &Controls, (code, name): (i32, &str)) {
+pub(crate) fn no_device<D: Driver>(backend: &Backend<D>, controls: &Controls) {
+    let (code, name) = backend.no_device;
     let error = backend.refused(controls);
     let Error::NoDevice { api, fault } = &error else { panic!("{error}") };
     assert_eq!((*api, fault.code, &fault.name[..]), (backend.names.0, code, name));
@@ -84,14 +132,15 @@ pub(crate) fn no_such_device<D: Driver>(backend: &Backend<D>, controls: &Control
     nothing_left(controls, "no such device");
 }
 
-pub(crate) fn too_old<D: Driver>(
-    backend: &Backend<D>,
-    controls: &Controls,
-    (found, needed): (Version, Version),
-) {
+pub(crate) fn a_driver_that_is_too_old<D: Driver>(backend: &Backend<D>, controls: &Controls) {
+    let (found, needed) = backend.too_old;
     let error = backend.refused(controls);
     assert_eq!(error, Error::DriverTooOld { api: backend.names.0, found, needed });
     assert_eq!((backend.devices)().devices[0].unusable.as_ref(), Some(&error));
+}
+
+pub(crate) fn a_device_that_the_kernels_are_not_for<D: Driver>(backend: &Backend<D>, controls: &Controls) {
+    unsupported(backend, controls, backend.other_arch);
 }
 
 pub(crate) fn unsupported<D: Driver>(backend: &Backend<D>, controls: &Controls, arch: &str) {
@@ -101,13 +150,8 @@ pub(crate) fn unsupported<D: Driver>(backend: &Backend<D>, controls: &Controls, 
     assert!(error.to_string().contains(&format!("is {arch}: the kernels need")), "{error}");
 }
 
-/// `log` is `None` if the API has no log.
-pub(crate) fn refused_module<D: Driver>(
-    backend: &Backend<D>,
-    controls: &Controls,
-    (code, name): (i32, &str),
-    log: &str,
-) {
+pub(crate) fn kernels_that_the_driver_refuses<D: Driver>(backend: &Backend<D>, controls: &Controls) {
+    let (code, name, log) = backend.refused;
     let error = backend.refused(controls);
     let Error::Module { fault, log: said } = &error else { panic!("{error}") };
     assert_eq!((fault.code, &fault.name[..], &said[..]), (code, name, log));
@@ -115,15 +159,15 @@ pub(crate) fn refused_module<D: Driver>(
     assert!(error.to_string().ends_with(log), "{error}");
 }
 
-pub(crate) fn missing_entry<D: Driver>(backend: &Backend<D>, controls: &Controls, entry: &str) {
+pub(crate) fn an_entry_point_that_is_missing<D: Driver>(backend: &Backend<D>, controls: &Controls) {
     let error = backend.refused(controls);
     let Error::MissingEntry { entry: missing, because } = &error else { panic!("{error}") };
-    assert_eq!(missing, entry);
+    assert_eq!(missing, "check_offsets");
     assert!(because.contains("(500)"), "{because}");
 }
 
 /// On a device of 4 MiB.
-pub(crate) fn out_of_memory<D: Driver>(backend: &Backend<D>, controls: &Controls) {
+pub(crate) fn memory_that_runs_out<D: Driver>(backend: &Backend<D>, controls: &Controls) {
     let gpu = backend.open(0).unwrap();
     let stream = gpu.stream().unwrap();
     let half = gpu.alloc::<u8>(2 << 20).unwrap();
@@ -142,7 +186,8 @@ pub(crate) fn out_of_memory<D: Driver>(backend: &Backend<D>, controls: &Controls
     nothing_left(controls, "out of memory");
 }
 
-pub(crate) fn a_launch_that_fails<D: Driver>(backend: &Backend<D>, controls: &Controls, function: &str) {
+pub(crate) fn a_launch_that_fails<D: Driver>(backend: &Backend<D>, controls: &Controls) {
+    let function = backend.launch;
     let gpu = backend.open(0).unwrap();
     controls.inject(&format!("{function}@1:701"));
     let error = run(&gpu).unwrap_err();
@@ -191,7 +236,7 @@ pub(crate) fn a_kernel_that_takes_the_device<D: Driver>(backend: &Backend<D>, co
 }
 
 /// On two devices.
-pub(crate) fn pointers_of_others<D: Driver>(backend: &Backend<D>, controls: &Controls, launch: &str) {
+pub(crate) fn pointers_of_others<D: Driver>(backend: &Backend<D>, controls: &Controls) {
     let [gpu, other] = [0, 1].map(|ordinal| backend.open(ordinal).unwrap().with_pointer_checks(true));
     let (stream, there) = (gpu.stream().unwrap(), other.stream().unwrap());
     let offsets = gpu.upload(&stream, &OFFSETS).unwrap();
@@ -201,7 +246,7 @@ pub(crate) fn pointers_of_others<D: Driver>(backend: &Backend<D>, controls: &Con
         // SAFETY: refused before anything is launched, or valid.
         unsafe { gpu.launch(&stream, &scan(Offsets::unchecked(offsets.view()), values, scanned)) }
     };
-    let before = controls.calls(launch);
+    let before = controls.calls(backend.launch);
     // SAFETY: for a launch on the device.
     let error = unsafe { queue(foreign.view(), scanned.view_mut()) }.unwrap_err();
     let Error::ForeignPointer { op: "row_scan", argument: 2, address, owner } = &error else {
@@ -214,7 +259,7 @@ pub(crate) fn pointers_of_others<D: Driver>(backend: &Backend<D>, controls: &Con
     let error = queue(unsafe { values.view() }, Out::new(&mut on_host)).unwrap_err();
     assert!(matches!(error, Error::ForeignPointer { argument: 3, owner: Owner::Unknown(_), .. }), "{error}");
     assert!(error.usable());
-    assert_eq!(controls.calls(launch), before, "something was launched");
+    assert_eq!(controls.calls(backend.launch), before, "something was launched");
     // SAFETY: for a launch on the device.
     unsafe { queue(values.view(), scanned.view_mut()) }.unwrap();
     stream.synchronize().unwrap();
@@ -237,7 +282,7 @@ pub(crate) fn streams_of_others<D: Driver>(backend: &Backend<D>, controls: &Cont
 }
 
 /// Checks of arguments on the device.
-pub(crate) fn arguments<D: Driver>(backend: &Backend<D>, controls: &Controls) {
+pub(crate) fn arguments_that_only_the_device_can_see<D: Driver>(backend: &Backend<D>, controls: &Controls) {
     let gpu = backend.open(0).unwrap();
     let stream = gpu.stream().unwrap();
     let mut scratch = gpu.alloc::<u32>(1).unwrap();
@@ -255,12 +300,8 @@ pub(crate) fn arguments<D: Driver>(backend: &Backend<D>, controls: &Controls) {
 }
 
 /// An unknown future code.
-pub(crate) fn a_code_without_a_name<D: Driver>(
-    backend: &Backend<D>,
-    controls: &Controls,
-    function: &str,
-    name: &str,
-) {
+pub(crate) fn a_code_without_a_name<D: Driver>(backend: &Backend<D>, controls: &Controls) {
+    let (function, name) = (backend.alloc, backend.nameless);
     let gpu = backend.open(0).unwrap();
     controls.inject(&format!("{function}@1:98765"));
     let error = gpu.alloc::<u8>(8).unwrap_err();
@@ -271,7 +312,7 @@ pub(crate) fn a_code_without_a_name<D: Driver>(
 }
 
 /// Several threads open the same device.
-pub(crate) fn several_threads<D: Driver>(backend: &Backend<D>, controls: &Controls) {
+pub(crate) fn several_threads_at_once<D: Driver>(backend: &Backend<D>, controls: &Controls) {
     let open = backend.open;
     std::thread::scope(|scope| {
         for _ in 0..4 {

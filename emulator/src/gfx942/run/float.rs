@@ -311,27 +311,16 @@ impl Registers {
             VCvtF32Ubyte2 => self.bits32(i, 1, |a, _, _| f32::from((a >> 16) as u8).to_bits()),
             VCvtF32Ubyte3 => self.bits32(i, 1, |a, _, _| f32::from((a >> 24) as u8).to_bits()),
             // Towards zero, out-of-range values to the limit, NaN to 0: like Rust's `as`.
-            VCvtU32F32 => self.integer_of(i, |a| f32_of(a) as u32),
-            VCvtI32F32 => self.integer_of(i, |a| (f32_of(a) as i32).cast_unsigned()),
+            VCvtU32F32 => self.unary(i, |a| f32_of(a) as u32),
+            VCvtI32F32 => self.unary(i, |a| (f32_of(a) as i32).cast_unsigned()),
             VCvtU32F64 => self.narrow_integer(i, |a| f64_of(a) as u32),
             VCvtI32F64 => self.narrow_integer(i, |a| (f64_of(a) as i32).cast_unsigned()),
             VFrexpMantF32 => self.single(i, 1, |a, _, _| number::frexp(f64::from(a)).0 as f32),
-            VFrexpExpF32 => self.integer_of(i, |a| number::frexp(f64::from(f32_of(a))).1.cast_unsigned()),
+            VFrexpExpF32 => self.unary(i, |a| number::frexp(f64::from(f32_of(a))).1.cast_unsigned()),
             VFrexpMantF64 => self.double(i, 1, |a, _, _| number::frexp(a).0),
             VFrexpExpF64 => self.narrow_integer(i, |a| number::frexp(f64_of(a)).1.cast_unsigned()),
             _ => stop(FaultKind::Unimplemented(i.to_string())),
         }
-    }
-
-    #[inline(always)]
-    fn integer_of(&mut self, i: &Inst, f: impl Fn(u32) -> u32) -> Done {
-        let mut buffer = [0; 64];
-        let a = self.read32(i, 0, &mut buffer)?;
-        let mut out: Lanes = [0; 64];
-        for lane in 0..64 {
-            out[lane] = f(a[lane]);
-        }
-        self.put32(i, &out)
     }
 
     #[inline(always)]

@@ -8,8 +8,9 @@ use crate::gfx942::code::inst::{Coding, Inst, Src};
 use crate::gfx942::code::op::Op;
 
 impl Registers {
+    /// Runs an operation on one 32-bit source. The result is not clamped.
     #[inline(always)]
-    fn unary(&mut self, i: &Inst, f: impl Fn(u32) -> u32) -> Done {
+    pub(super) fn unary(&mut self, i: &Inst, f: impl Fn(u32) -> u32) -> Done {
         let mut buffer = [0; 64];
         let a = self.read32(i, 0, &mut buffer)?;
         let mut out: Lanes = [0; 64];

@@ -1,6 +1,7 @@
 //! Runs a test in a process in which the backends find an emulated library, and queries the library.
 
 use libloading::Library;
+pub use lockstep_emulator::runtime::Live;
 use std::ffi::{CString, c_char};
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -78,23 +79,6 @@ fn rename(library: &mut [u8], symbol: &str) {
     }
 }
 
-/// Numbers of objects that a library handed out and did not get back.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Held {
-    /// Allocations of device memory.
-    pub memory: u64,
-    /// Allocations of pinned memory.
-    pub pinned: u64,
-    /// Streams.
-    pub streams: u64,
-    /// Events.
-    pub events: u64,
-    /// Modules.
-    pub modules: u64,
-    /// References to contexts.
-    pub contexts: u64,
-}
-
 /// What all launches of an entry point did.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Ran {
@@ -153,7 +137,7 @@ impl Controls {
         self.with_text("lockstep_emulator_calls", function)
     }
 
-    fn six(&self, function: &str) -> Held {
+    fn six(&self, function: &str) -> Live {
         let mut six = [0; 6];
         // SAFETY: both functions called through here write six numbers (src/exports.rs).
         unsafe {
@@ -161,16 +145,16 @@ impl Controls {
             call(six.as_mut_ptr());
         }
         let [memory, pinned, streams, events, modules, contexts] = six;
-        Held { memory, pinned, streams, events, modules, contexts }
+        Live { memory, pinned, streams, events, modules, contexts }
     }
 
     /// Counts what was not released, except on lost devices.
-    pub fn live(&self) -> Held {
+    pub fn live(&self) -> Live {
         self.six("lockstep_emulator_live")
     }
 
     /// Counts what contexts still held when their last reference was released.
-    pub fn leaked(&self) -> Held {
+    pub fn leaked(&self) -> Live {
         self.six("lockstep_emulator_leaked")
     }
 

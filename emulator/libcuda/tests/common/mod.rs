@@ -4,7 +4,7 @@
 pub(crate) mod session;
 mod sweep;
 
-use lockstep_emulated_abi::testing::{Controls, Held};
+use lockstep_emulated_abi::testing::{Controls, Live};
 use lockstep_gpu::{Driver, Error, Gpu, Owner, Report, Version};
 use session::{OFFSETS, VALUES, everything, run, scan};
 pub(crate) use sweep::{every_call_may_fail, every_function_may_fail_for_good};
@@ -92,8 +92,8 @@ impl<D: Driver> Backend<D> {
 
 /// Nothing is live, nothing was left in a context, and nothing worked only by luck.
 pub(crate) fn nothing_left(controls: &Controls, what: &str) {
-    assert_eq!(controls.live(), Held::default(), "{what}: live");
-    assert_eq!(controls.leaked(), Held::default(), "{what}: left in a context");
+    assert_eq!(controls.live(), Live::default(), "{what}: live");
+    assert_eq!(controls.leaked(), Live::default(), "{what}: left in a context");
     assert_eq!(controls.complaints(), "", "{what}");
 }
 
@@ -228,7 +228,7 @@ pub(crate) fn a_kernel_that_takes_the_device<D: Driver>(backend: &Backend<D>, co
     // Another attempt to open it also reports the loss, as its own error.
     let again = everything((backend.open)(0)).unwrap_err();
     assert!(matches!(again, Error::Sticky { .. }), "{again}");
-    assert_eq!(controls.live(), Held::default());
+    assert_eq!(controls.live(), Live::default());
     // A new process would find everything intact.
     controls.reset("");
     everything((backend.open)(0)).unwrap();

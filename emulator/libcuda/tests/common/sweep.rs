@@ -2,7 +2,7 @@
 
 use super::session::everything;
 use super::{Backend, nothing_left};
-use lockstep_emulated_abi::testing::{Controls, Held};
+use lockstep_emulated_abi::testing::{Controls, Live};
 use lockstep_gpu::{Driver, Error};
 
 /// An invalid value, out of memory, an illegal address.
@@ -51,7 +51,7 @@ pub(crate) fn every_call_may_fail<D: Driver>(backend: &Backend<D>, controls: &Co
                 let lost = matches!(&again, Err(Error::Sticky { fault }) if fault.code == STICKY);
                 assert!(again.is_ok() || code == STICKY && lost, "{what}: then {again:?}");
                 if lost {
-                    assert_eq!(controls.live(), Held::default(), "{what}: after the loss");
+                    assert_eq!(controls.live(), Live::default(), "{what}: after the loss");
                 }
             }
         }

@@ -8,39 +8,11 @@ use std::ffi::CStr;
 pub(crate) static VENDOR: Vendor = Vendor {
     api: "HIP",
     codes: Codes {
-        value: 1,
-        out_of_memory: 2,
-        not_initialised: 3,
-        no_device: 100,
-        no_such_device: 101,
-        no_context: 201,
-        image: 200,
-        handle: 400,
-        not_found: 500,
-        not_ready: 600,
-        // AMD's runtime aborts the process on most kernel faults; this one returns a code.
-        address: 700,
-        misaligned: 719,
-        instruction: 719,
-        launch: 719,
-        unknown: 999,
         sticky: &[4, 53, 214, 700, 702, 709, 710, 719, 1052, 1053],
+        // AMD's runtime aborts the process on most kernel faults; this one returns a code.
+        ..Codes::COMMON
     },
-    settings: || Settings {
-        devices: 1,
-        name: "Lockstep emulator (gfx942)".to_owned(),
-        arch: "gfx942".to_owned(),
-        memory: 1 << 30,
-        units: 2,
-        threads: 256,
-        version: version(6, 4),
-        refuse: None,
-        lacks: Vec::new(),
-        failures: Vec::new(),
-        quiet: false,
-        approximate: None,
-        flip: None,
-    },
+    settings: || Settings::new("Lockstep emulator (gfx942)", "gfx942", version(6, 4)),
     version,
     load: program,
 };

@@ -35,6 +35,25 @@ pub struct Settings {
 }
 
 impl Settings {
+    /// Creates one small device without failures.
+    pub fn new(name: &str, arch: &str, version: i32) -> Settings {
+        Settings {
+            devices: 1,
+            name: name.to_owned(),
+            arch: arch.to_owned(),
+            memory: 1 << 30,
+            units: 2,
+            threads: 256,
+            version,
+            refuse: None,
+            lacks: Vec::new(),
+            failures: Vec::new(),
+            quiet: false,
+            approximate: None,
+            flip: None,
+        }
+    }
+
     /// Reads `key=value` pairs separated by `;` over a vendor's defaults: docs/emulator.md, "Fault
     /// injection".
     pub fn parse(vendor: &Vendor, text: &str) -> Result<Settings, String> {

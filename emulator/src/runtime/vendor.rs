@@ -62,6 +62,26 @@ pub struct Codes {
 }
 
 impl Codes {
+    /// The codes that both APIs have. A vendor replaces those for which it has a more specific one.
+    pub const COMMON: Codes = Codes {
+        value: 1,
+        out_of_memory: 2,
+        not_initialised: 3,
+        no_device: 100,
+        no_such_device: 101,
+        no_context: 201,
+        image: 200,
+        handle: 400,
+        not_found: 500,
+        not_ready: 600,
+        address: 700,
+        misaligned: 719,
+        instruction: 719,
+        launch: 719,
+        unknown: 999,
+        sticky: &[700, 719],
+    };
+
     /// Returns the code that a device would report for a kernel's fault. Most faults that the emulator finds
     /// go unnoticed on a device.
     pub fn of(&self, fault: &FaultKind) -> i32 {

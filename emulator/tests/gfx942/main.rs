@@ -1,6 +1,8 @@
 //! The gfx942 interpreter: decoding against LLVM, semantics, shipped kernels, planted faults.
 
 mod decoding;
+#[path = "../ptx/device.rs"]
+mod device;
 mod division;
 mod edges;
 mod faults;

@@ -1,9 +1,10 @@
 //! Kernels of the shipped code object, with arguments as the ops' own structs encode them.
 
+use crate::device::Launch;
 use lockstep_core::advantage::{Baseline, GroupAdvantage, Scale, Singleton};
 use lockstep_core::aggregate::{Aggregate, PerRow, Weight, WeightFrom};
 use lockstep_core::gate::Reinforce;
-use lockstep_core::op::{Encoder, Kernel};
+use lockstep_core::op::Kernel;
 use lockstep_core::policy_loss::PolicyLoss;
 use lockstep_core::ragged::{In, Mask, Offsets, Out};
 use lockstep_core::ratio::{Guard, RatioGranularity};
@@ -11,7 +12,7 @@ use lockstep_core::tree::TreeSort;
 use lockstep_emulator::counts::Counts;
 use lockstep_emulator::fault::Fault;
 use lockstep_emulator::gfx942::{Approximation, Module};
-use lockstep_emulator::launch::{Grid, Program as _};
+use lockstep_emulator::launch::Program as _;
 use lockstep_emulator::memory::Memory;
 use std::sync::OnceLock;
 
@@ -20,85 +21,17 @@ fn module() -> &'static Module {
     MODULE.get_or_init(|| Module::load(lockstep_kernels::artifacts::GFX942).unwrap())
 }
 
-/// A host array, and its copy in the emulator's memory.
-struct Array {
-    host: *mut u8,
-    bytes: usize,
-    address: u64,
-    written: bool,
-}
-
-/// A kernel's encoded arguments: arrays are copied to the emulator.
-struct Arguments {
-    memory: Memory,
-    arrays: Vec<Array>,
-    pointers: Vec<u64>,
-    words: Vec<u64>,
-}
-
-impl Arguments {
-    fn array<T>(&mut self, first: *const T, len: usize, written: bool) {
-        let bytes = len * size_of::<T>();
-        let address = self.memory.alloc(bytes as u64).unwrap_or(0);
-        if !written {
-            // SAFETY: a view of host memory, which lives as long as the kernel.
-            let from = unsafe { std::slice::from_raw_parts(first.cast::<u8>(), bytes) };
-            self.memory.upload(address, from).unwrap();
-        }
-        self.arrays.push(Array { host: first.cast_mut().cast(), bytes, address, written });
-        self.pointers.push(address);
-        self.words.push(len as u64);
-    }
-}
-
-impl Encoder for Arguments {
-    fn word(&mut self, word: u64) {
-        self.words.push(word);
-    }
-    fn input<T: Copy>(&mut self, array: Option<In<'_, T>>) {
-        match array {
-            Some(array) => self.array(array.as_ptr(), array.len(), false),
-            None => {
-                self.pointers.push(0);
-                self.words.push(0);
-            }
-        }
-    }
-    fn output<T: Copy>(&mut self, array: Option<&Out<'_, T>>) {
-        match array {
-            Some(array) => self.array(array.as_ptr().cast_const(), array.len(), true),
-            None => {
-                self.pointers.push(0);
-                self.words.push(0);
-            }
-        }
-    }
-}
-
 /// Runs a kernel of the shipped object and copies its outputs back.
-fn run<K: Kernel>(module: &Module, entry: &str, kernel: &K, teams: u32) -> Result<Counts, Box<Fault>> {
-    let mut to = Arguments {
-        memory: Memory::new(1 << 30),
-        arrays: Vec::new(),
-        pointers: Vec::new(),
-        words: Vec::new(),
-    };
-    kernel.encode(&mut to);
-    to.pointers.resize(24, 0);
-    to.words.resize(64, 0);
-    let mut params = u64::from(teams).to_le_bytes().to_vec();
-    for value in to.pointers.iter().chain(&to.words) {
-        params.extend(value.to_le_bytes());
-    }
-    let rows = kernel.rows() as u32;
-    let grid = Grid { blocks: [teams, rows.div_ceil(teams), 1], threads: [64, 1, 1] };
-    let counts = module.launch(entry, grid, &params, &mut to.memory)?;
-    for array in to.arrays.iter().filter(|array| array.written && array.bytes > 0) {
-        let mut bytes = vec![0; array.bytes];
-        to.memory.download(array.address, &mut bytes).unwrap();
-        // SAFETY: the kernel's output, which is borrowed mutably for as long as the kernel lives.
-        unsafe { array.host.copy_from_nonoverlapping(bytes.as_ptr(), array.bytes) };
-    }
+fn run<K: Kernel>(
+    module: &Module,
+    entry: &'static str,
+    kernel: &K,
+    waves: u32,
+) -> Result<Counts, Box<Fault>> {
+    let mut memory = Memory::new(1 << 30);
+    let launch = Launch::waves(entry, kernel, waves, &mut memory);
+    let counts = launch.run(module, &mut memory)?;
+    launch.back(&mut memory);
     Ok(counts)
 }
 

@@ -1,4 +1,5 @@
 //! Runs core's ops on the emulator: arrays to device memory, the entry point's parameters, arrays back.
+#![allow(dead_code, reason = "no test or example uses all of it")]
 
 use lockstep_core::op::{Arg, Encoder, Kernel, MAX_POINTERS, MAX_WORDS, OPS};
 use lockstep_core::ragged::{In, Out};
@@ -83,12 +84,24 @@ impl Launch {
     }
 
     /// Copies an op's inputs to the device, for its entry point in which the warps of a block share a row.
-    #[allow(dead_code, reason = "the example `speed` has no blocks")]
     pub(crate) fn shared<K: Kernel>(kernel: &K, blocks: u32, warps: u32, memory: &mut Memory) -> Launch {
         let mut launch = Launch::new(kernel, blocks, 1, memory);
         launch.grid.threads[1] = warps;
         let op = OPS.iter().find(|op| op.name == K::NAME).expect("an op of the table");
         Launch { entry: op.blocks[kernel.variant()], ..launch }
+    }
+
+    /// Copies an op's inputs to the device, for an entry point of the gfx942 code object: layers of `waves`
+    /// waves, a row a wave.
+    pub(crate) fn waves<K: Kernel>(
+        entry: &'static str,
+        kernel: &K,
+        waves: u32,
+        memory: &mut Memory,
+    ) -> Launch {
+        let layers = (kernel.rows() as u32).div_ceil(waves);
+        let grid = Grid { blocks: [waves, layers, 1], threads: [64, 1, 1] };
+        Launch { entry, grid, ..Launch::new(kernel, waves, 1, memory) }
     }
 
     /// Runs it.

@@ -37,7 +37,7 @@ fn numbers_and_nans_compare_as_the_isa_says() {
             ([f(1.0), 0xff80_0001, 0], unordered),
             ([NAN, NAN, 0], unordered),
         ];
-        table(&format!("setp.{name}.f32 %p3, %r0, %r1"), "%p3", &rows);
+        table(&format!("setp.{name}.f32 %p3, %r0, %r1"), &rows);
         let d = |x: f64| x.to_bits();
         let rows = [
             ([d(-2.0), d(1.0), 0], less),
@@ -47,7 +47,7 @@ fn numbers_and_nans_compare_as_the_isa_says() {
             ([NAN64, d(1.0), 0], unordered),
             ([NAN64, NAN64, 0], unordered),
         ];
-        table(&format!("setp.{name}.f64 %p3, %d0, %d1"), "%p3", &rows);
+        table(&format!("setp.{name}.f64 %p3, %d0, %d1"), &rows);
     }
 }
 
@@ -63,21 +63,21 @@ fn integers_compare_with_a_sign_or_without() {
         ("ne", [1, 0, 1]),
     ] {
         let unsigned = [([1, big, 0], less), ([big, 1, 0], greater), ([big, big, 0], equal)];
-        table(&format!("setp.{name}.u32 %p3, %r0, %r1"), "%p3", &unsigned);
+        table(&format!("setp.{name}.u32 %p3, %r0, %r1"), &unsigned);
         let signed = [([1, big, 0], greater), ([big, 1, 0], less), ([big, big, 0], equal)];
-        table(&format!("setp.{name}.s32 %p3, %r0, %r1"), "%p3", &signed);
+        table(&format!("setp.{name}.s32 %p3, %r0, %r1"), &signed);
         let wide = [([1, u64::MAX, 0], greater), ([u64::MAX, 1, 0], less), ([0, 0, 0], equal)];
-        table(&format!("setp.{name}.s64 %p3, %d0, %d1"), "%p3", &wide);
-        table(&format!("setp.{name}.u64 %p3, %d1, %d0"), "%p3", &wide);
-        table(&format!("setp.{name}.s16 %p3, %h0, %h1"), "%p3", &wide);
-        table(&format!("setp.{name}.u16 %p3, %h1, %h0"), "%p3", &wide);
+        table(&format!("setp.{name}.s64 %p3, %d0, %d1"), &wide);
+        table(&format!("setp.{name}.u64 %p3, %d1, %d0"), &wide);
+        table(&format!("setp.{name}.s16 %p3, %h0, %h1"), &wide);
+        table(&format!("setp.{name}.u16 %p3, %h1, %h0"), &wide);
     }
     for (name, same) in [("lo", "lt"), ("ls", "le"), ("hi", "gt"), ("hs", "ge")] {
         for (a, b) in [(1, big), (big, 1), (7, 7)] {
-            let truth = super::lanes::run(&format!("setp.{same}.u32 %p3, %r0, %r1"), "%p3", &[[a, b, 0]])[0];
-            table(&format!("setp.{name}.u32 %p3, %r0, %r1"), "%p3", &[([a, b, 0], truth)]);
+            let truth = super::lanes::run(&format!("setp.{same}.u32 %p3, %r0, %r1"), &[[a, b, 0]])[0];
+            table(&format!("setp.{name}.u32 %p3, %r0, %r1"), &[([a, b, 0], truth)]);
         }
     }
-    table("setp.eq.b64 %p3, %d0, 0", "%p3", &[([1 << 32, 0, 0], 0), ([0, 0, 0], 1)]);
-    table("setp.ne.b16 %p3, %h0, 0", "%p3", &[([0x1_0000, 0, 0], 0), ([1, 0, 0], 1)]);
+    table("setp.eq.b64 %p3, %d0, 0", &[([1 << 32, 0, 0], 0), ([0, 0, 0], 1)]);
+    table("setp.ne.b16 %p3, %h0, 0", &[([0x1_0000, 0, 0], 0), ([1, 0, 0], 1)]);
 }

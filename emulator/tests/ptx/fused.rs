@@ -45,8 +45,7 @@ fn triples(format: Format, count: usize) -> Vec<[u64; 3]> {
 
 fn check(instruction: &str, format: Format, want: impl Fn([u64; 3]) -> u64) {
     let words = triples(format, 600);
-    let register = if format.one() == F32.one() { "%r3" } else { "%d3" };
-    for (words, got) in words.iter().zip(run(instruction, register, &words)) {
+    for (words, got) in words.iter().zip(run(instruction, &words)) {
         assert_eq!(got, want(*words), "{instruction} of {words:#x?}");
     }
 }
@@ -58,12 +57,11 @@ fn fma_rounds_once() {
     // 1 + 2^-24 is a tie that the 2^-100 of the product breaks: a fused sum of binary64 would round twice.
     let f = |x: f32| u64::from(x.to_bits());
     let (tiny, up) = (2.0_f32.powi(-50), 1.0 + 2.0_f32.powi(-23));
-    table("fma.rn.f32 %r3, %r0, %r1, %r2", "%r3", &[([f(tiny), f(tiny), f(up)], f(up))]);
+    table("fma.rn.f32 %r3, %r0, %r1, %r2", &[([f(tiny), f(tiny), f(up)], f(up))]);
     let (a, b) = (1.0 + 2.0_f32.powi(-12), 1.0 + 2.0_f32.powi(-12));
     // (1 + 2^-12)² = 1 + 2^-11 + 2^-24; minus 1 + 2^-11 leaves what a rounded product loses.
     table(
         "fma.rn.f32 %r3, %r0, %r1, %r2",
-        "%r3",
         &[([f(a), f(b), f(-(1.0 + 2.0_f32.powi(-11)))], f(2.0_f32.powi(-24)))],
     );
 }
@@ -88,7 +86,6 @@ fn sum(format: Format, a: u64, b: u64) -> u64 {
 fn quotients_and_roots_are_nearest() {
     for (format, register, top) in [(F32, "r", 1 << 31), (F64, "d", 1_u64 << 63)] {
         let ty = if register == "r" { "f32" } else { "f64" };
-        let result = format!("%{register}3");
         let mut words: Vec<[u64; 3]> = triples(format, 300);
         for [a, b, _] in &mut words {
             (*a, *b) = (*a & !top, *b & !top);
@@ -96,9 +93,9 @@ fn quotients_and_roots_are_nearest() {
         // Quotients and roots of normal size: near a subnormal, the spacing equals the rounding.
         words.retain(|[a, b, _]| *a > format.one() >> 1 && *b > format.one() >> 1);
         assert!(words.len() > 200);
-        let quotients = run(&format!("div.rn.{ty} {result}, %{register}0, %{register}1"), &result, &words);
-        let roots = run(&format!("sqrt.rn.{ty} {result}, %{register}0"), &result, &words);
-        let inverses = run(&format!("rcp.rn.{ty} {result}, %{register}1"), &result, &words);
+        let quotients = run(&format!("div.rn.{ty} %{register}3, %{register}0, %{register}1"), &words);
+        let roots = run(&format!("sqrt.rn.{ty} %{register}3, %{register}0"), &words);
+        let inverses = run(&format!("rcp.rn.{ty} %{register}3, %{register}1"), &words);
         for (i, [a, b, _]) in words.iter().enumerate() {
             assert!(format.nearest_quotient(*a, *b, quotients[i]), "{a:#x} / {b:#x} = {:#x}", quotients[i]);
             assert!(

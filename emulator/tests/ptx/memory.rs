@@ -9,20 +9,20 @@ use lockstep_emulator::ptx::Module;
 #[test]
 fn loads_extend_to_their_register() {
     let word = 0x8182_8384_8586_8788;
-    for (instruction, register, want) in [
-        ("ld.global.b8 %h3, [%d8]", "%h3", 0x88),
-        ("ld.global.u8 %r3, [%d8+1]", "%r3", 0x87),
-        ("ld.global.s8 %r3, [%d8]", "%r3", 0xffff_ff88),
-        ("ld.global.s8 %d3, [%d8]", "%d3", 0xffff_ffff_ffff_ff88),
-        ("ld.global.b16 %h3, [%d8+2]", "%h3", 0x8586),
-        ("ld.global.s16 %r3, [%d8+6]", "%r3", 0xffff_8182),
-        ("ld.global.b32 %r3, [%d8+4]", "%r3", 0x8182_8384),
-        ("ld.global.s32 %d3, [%d8+4]", "%d3", 0xffff_ffff_8182_8384),
-        ("ld.global.u32 %d3, [%d8+4]", "%d3", 0x8182_8384),
-        ("ld.global.nc.b64 %d3, [%d8]", "%d3", word),
-        ("ld.global.ca.f32 %r3, [%d8]", "%r3", 0x8586_8788),
+    for (instruction, want) in [
+        ("ld.global.b8 %h3, [%d8]", 0x88),
+        ("ld.global.u8 %r3, [%d8+1]", 0x87),
+        ("ld.global.s8 %r3, [%d8]", 0xffff_ff88),
+        ("ld.global.s8 %d3, [%d8]", 0xffff_ffff_ffff_ff88),
+        ("ld.global.b16 %h3, [%d8+2]", 0x8586),
+        ("ld.global.s16 %r3, [%d8+6]", 0xffff_8182),
+        ("ld.global.b32 %r3, [%d8+4]", 0x8182_8384),
+        ("ld.global.s32 %d3, [%d8+4]", 0xffff_ffff_8182_8384),
+        ("ld.global.u32 %d3, [%d8+4]", 0x8182_8384),
+        ("ld.global.nc.b64 %d3, [%d8]", word),
+        ("ld.global.ca.f32 %r3, [%d8]", 0x8586_8788),
     ] {
-        table(instruction, register, &[([word, 0, 0], want)]);
+        table(instruction, &[([word, 0, 0], want)]);
     }
 }
 

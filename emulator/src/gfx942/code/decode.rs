@@ -10,11 +10,11 @@ pub fn decode(code: &[u32]) -> Result<Inst, Refusal> {
     let Some(&word) = code.first() else { return invalid("no bytes are left".into()) };
     let next = code.get(1).copied();
     match word >> 23 {
-        0b1_0111_1101 => sop1(word, next),
-        0b1_0111_1110 => sopc(word, next),
+        0b1_0111_1101 => scalars(Form::Sop1, bits(word, 8, 8), 1, word, next),
+        0b1_0111_1110 => scalars(Form::Sopc, bits(word, 16, 7), 2, word, next),
         0b1_0111_1111 => sopp(word),
         top if top >> 5 == 0b1011 => sopk(word),
-        top if top >> 7 == 0b10 => sop2(word, next),
+        top if top >> 7 == 0b10 => scalars(Form::Sop2, bits(word, 23, 7), 2, word, next),
         top if top >> 8 == 0 => valu::short(word, next),
         top => match (top >> 3, next) {
             (0b11_0000, Some(next)) => smem(word, next),
@@ -52,35 +52,17 @@ pub(super) fn literal(sources: &[u16], next: Option<u32>) -> Result<(Option<u32>
     }
 }
 
-fn sop2(word: u32, next: Option<u32>) -> Result<Inst, Refusal> {
-    let (op, spec) = named(Form::Sop2, bits(word, 23, 7))?;
+/// A scalar operation or comparison, with `count` sources.
+fn scalars(form: Form, opcode: u16, count: usize, word: u32, next: Option<u32>) -> Result<Inst, Refusal> {
+    let (op, spec) = named(form, opcode)?;
     let numbers = [bits(word, 0, 8), bits(word, 8, 8)];
-    let (literal, size) = literal(&numbers, next)?;
+    let (literal, size) = literal(&numbers[..count], next)?;
     let mut inst = Inst::new(op, size);
-    inst.dst = scalar(bits(word, 16, 7), spec.dst.width())?;
-    for (at, number) in numbers.into_iter().enumerate() {
-        inst.src[at] = source(number, spec.src[at], literal)?;
+    if form != Form::Sopc {
+        inst.dst = scalar(bits(word, 16, 7), spec.dst.width())?;
     }
-    Ok(inst)
-}
-
-fn sop1(word: u32, next: Option<u32>) -> Result<Inst, Refusal> {
-    let (op, spec) = named(Form::Sop1, bits(word, 8, 8))?;
-    let number = bits(word, 0, 8);
-    let (literal, size) = literal(&[number], next)?;
-    let mut inst = Inst::new(op, size);
-    inst.dst = scalar(bits(word, 16, 7), spec.dst.width())?;
-    inst.src[0] = source(number, spec.src[0], literal)?;
-    Ok(inst)
-}
-
-fn sopc(word: u32, next: Option<u32>) -> Result<Inst, Refusal> {
-    let (op, spec) = named(Form::Sopc, bits(word, 16, 7))?;
-    let numbers = [bits(word, 0, 8), bits(word, 8, 8)];
-    let (literal, size) = literal(&numbers, next)?;
-    let mut inst = Inst::new(op, size);
-    for (at, number) in numbers.into_iter().enumerate() {
-        inst.src[at] = source(number, spec.src[at], literal)?;
+    for at in 0..count {
+        inst.src[at] = source(numbers[at], spec.src[at], literal)?;
     }
     Ok(inst)
 }

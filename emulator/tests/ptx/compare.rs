@@ -1,6 +1,6 @@
 //! setp: ordered and unordered comparisons, signs of integers.
 
-use super::lanes::table;
+use super::lanes::{d, f, table};
 
 const NAN: u64 = 0x7fc0_0000;
 const NAN64: u64 = 0x7ff8_0000_0000_0000;
@@ -25,7 +25,6 @@ const FLOATS: [(&str, [u64; 4]); 14] = [
 
 #[test]
 fn numbers_and_nans_compare_as_the_isa_says() {
-    let f = |x: f32| u64::from(x.to_bits());
     for (name, [less, equal, greater, unordered]) in FLOATS {
         let rows = [
             ([f(-2.0), f(1.0), 0], less),
@@ -38,7 +37,6 @@ fn numbers_and_nans_compare_as_the_isa_says() {
             ([NAN, NAN, 0], unordered),
         ];
         table(&format!("setp.{name}.f32 %p3, %r0, %r1"), &rows);
-        let d = |x: f64| x.to_bits();
         let rows = [
             ([d(-2.0), d(1.0), 0], less),
             ([d(-0.0), d(0.0), 0], equal),

@@ -1,14 +1,6 @@
 //! cvt: widths and signs, rounding, saturation, NaN.
 
-use super::lanes::{random, run, table};
-
-fn f(x: f32) -> u64 {
-    u64::from(x.to_bits())
-}
-
-fn d(x: f64) -> u64 {
-    x.to_bits()
-}
+use super::lanes::{d, f, random, run, table};
 
 #[test]
 fn integers_are_cut_and_extended() {

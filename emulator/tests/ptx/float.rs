@@ -1,6 +1,6 @@
 //! Floating point at its edges: NaN, infinities, zeros, subnormals.
 
-use super::lanes::{random, run, table};
+use super::lanes::{d, f, random, run, table};
 
 const NAN: u64 = 0x7fff_ffff;
 const QUIET: u64 = 0x7fc0_1234;
@@ -9,14 +9,6 @@ const INF: u64 = 0x7f80_0000;
 const MINUS: u64 = 0x8000_0000;
 const INF64: u64 = 0x7ff0_0000_0000_0000;
 const MINUS64: u64 = 1 << 63;
-
-fn f(x: f32) -> u64 {
-    u64::from(x.to_bits())
-}
-
-fn d(x: f64) -> u64 {
-    x.to_bits()
-}
 
 #[test]
 fn every_nan_of_binary32_is_one() {

@@ -1,7 +1,7 @@
 //! Rounding, against integers of any size: fma, add, mul, div, rcp, sqrt.
 
 use super::exact::{F32, F64, Format};
-use super::lanes::{random, run, table};
+use super::lanes::{f, random, run, table};
 
 /// Finite numbers that exercise rounding: random ones with close exponents, subnormals, powers of two and
 /// their neighbours.
@@ -55,7 +55,6 @@ fn fma_rounds_once() {
     check("fma.rn.f32 %r3, %r0, %r1, %r2", F32, |[a, b, c]| F32.fma(a, b, c));
     check("fma.rn.f64 %d3, %d0, %d1, %d2", F64, |[a, b, c]| F64.fma(a, b, c));
     // 1 + 2^-24 is a tie that the 2^-100 of the product breaks: a fused sum of binary64 would round twice.
-    let f = |x: f32| u64::from(x.to_bits());
     let (tiny, up) = (2.0_f32.powi(-50), 1.0 + 2.0_f32.powi(-23));
     table("fma.rn.f32 %r3, %r0, %r1, %r2", &[([f(tiny), f(tiny), f(up)], f(up))]);
     let (a, b) = (1.0 + 2.0_f32.powi(-12), 1.0 + 2.0_f32.powi(-12));

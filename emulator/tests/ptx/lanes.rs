@@ -99,6 +99,16 @@ pub(crate) fn table(instruction: &str, rows: &[([u64; 3], u64)]) {
     }
 }
 
+/// Returns how a register holds a number of binary32.
+pub(crate) fn f(x: f32) -> u64 {
+    u64::from(x.to_bits())
+}
+
+/// Returns how a register holds a number of binary64.
+pub(crate) fn d(x: f64) -> u64 {
+    x.to_bits()
+}
+
 /// Generates pseudorandom words, the same each time.
 pub(crate) fn random(seed: u64) -> impl Iterator<Item = u64> {
     let mut state = seed;

@@ -103,99 +103,77 @@ impl Library {
 /// Defines the functions for a `static` [`Library`](crate::Library).
 #[macro_export]
 macro_rules! exports {
-    ($library:path) => {
-        /// Replaces the machine by a fresh one with these settings, as in a new process.
-        ///
-        /// # Safety
-        /// `settings` is null or ends with a NUL.
-        #[unsafe(no_mangle)]
-        pub unsafe extern "C" fn lockstep_emulator_reset(settings: *const std::ffi::c_char) -> i32 {
-            // SAFETY: the caller's.
-            unsafe { $library.reset_to(settings) }
-        }
+    ($library:ident) => {
+        $crate::exports! { $library:
+            /// Replaces the machine by a fresh one with these settings, as in a new process.
+            ///
+            /// # Safety
+            /// `settings` is null or ends with a NUL.
+            fn lockstep_emulator_reset(settings: *const std::ffi::c_char) -> i32 = reset_to();
 
-        /// Makes a later call fail: `function@nth:code`.
-        ///
-        /// # Safety
-        /// `failure` is null or ends with a NUL.
-        #[unsafe(no_mangle)]
-        pub unsafe extern "C" fn lockstep_emulator_inject(failure: *const std::ffi::c_char) -> i32 {
-            // SAFETY: the caller's.
-            unsafe { $library.inject(failure) }
-        }
+            /// Makes a later call fail: `function@nth:code`.
+            ///
+            /// # Safety
+            /// `failure` is null or ends with a NUL.
+            fn lockstep_emulator_inject(failure: *const std::ffi::c_char) -> i32 = inject();
 
-        /// Returns how often a function was called.
-        ///
-        /// # Safety
-        /// `function` is null or ends with a NUL.
-        #[unsafe(no_mangle)]
-        pub unsafe extern "C" fn lockstep_emulator_calls(function: *const std::ffi::c_char) -> u64 {
-            // SAFETY: the caller's.
-            unsafe { $library.calls(function) }
-        }
+            /// Returns how often a function was called.
+            ///
+            /// # Safety
+            /// `function` is null or ends with a NUL.
+            fn lockstep_emulator_calls(function: *const std::ffi::c_char) -> u64 = calls();
 
-        /// Counts what was not released: memory, pinned memory, streams, events, modules, references to
-        /// contexts.
-        ///
-        /// # Safety
-        /// `to` is writable for six numbers.
-        #[unsafe(no_mangle)]
-        pub unsafe extern "C" fn lockstep_emulator_live(to: *mut u64) {
-            // SAFETY: the caller's.
-            unsafe { $library.tell(lockstep_emulator::runtime::Machine::live, to) }
-        }
+            /// Counts what was not released: memory, pinned memory, streams, events, modules, references to
+            /// contexts.
+            ///
+            /// # Safety
+            /// `to` is writable for six numbers.
+            fn lockstep_emulator_live(to: *mut u64) = tell(lockstep_emulator::runtime::Machine::live);
 
-        /// Counts what contexts still held when their last reference was released.
-        ///
-        /// # Safety
-        /// `to` is writable for six numbers.
-        #[unsafe(no_mangle)]
-        pub unsafe extern "C" fn lockstep_emulator_leaked(to: *mut u64) {
-            // SAFETY: the caller's.
-            unsafe { $library.tell(lockstep_emulator::runtime::Machine::leaked, to) }
-        }
+            /// Counts what contexts still held when their last reference was released.
+            ///
+            /// # Safety
+            /// `to` is writable for six numbers.
+            fn lockstep_emulator_leaked(to: *mut u64) = tell(lockstep_emulator::runtime::Machine::leaked);
 
-        /// Writes the last fault of a kernel; returns its length.
-        ///
-        /// # Safety
-        /// `to` is null or writable for `len` bytes.
-        #[unsafe(no_mangle)]
-        pub unsafe extern "C" fn lockstep_emulator_fault(to: *mut std::ffi::c_char, len: usize) -> usize {
-            // SAFETY: the caller's.
-            unsafe { $library.say($crate::exports::Words::Fault, to, len) }
-        }
+            /// Writes the last fault of a kernel; returns its length.
+            ///
+            /// # Safety
+            /// `to` is null or writable for `len` bytes.
+            fn lockstep_emulator_fault(to: *mut std::ffi::c_char, len: usize) -> usize
+                = say($crate::exports::Words::Fault);
 
-        /// Writes the calls that happen to work but are not guaranteed to; returns the length.
-        ///
-        /// # Safety
-        /// `to` is null or writable for `len` bytes.
-        #[unsafe(no_mangle)]
-        pub unsafe extern "C" fn lockstep_emulator_complaints(
-            to: *mut std::ffi::c_char,
-            len: usize,
-        ) -> usize {
-            // SAFETY: the caller's.
-            unsafe { $library.say($crate::exports::Words::Complaints, to, len) }
-        }
+            /// Writes the calls that happen to work but are not guaranteed to; returns the length.
+            ///
+            /// # Safety
+            /// `to` is null or writable for `len` bytes.
+            fn lockstep_emulator_complaints(to: *mut std::ffi::c_char, len: usize) -> usize
+                = say($crate::exports::Words::Complaints);
 
-        /// Writes the last calls, one per line; returns their length.
-        ///
-        /// # Safety
-        /// `to` is null or writable for `len` bytes.
-        #[unsafe(no_mangle)]
-        pub unsafe extern "C" fn lockstep_emulator_log(to: *mut std::ffi::c_char, len: usize) -> usize {
-            // SAFETY: the caller's.
-            unsafe { $library.say($crate::exports::Words::Log, to, len) }
-        }
+            /// Writes the last calls, one per line; returns their length.
+            ///
+            /// # Safety
+            /// `to` is null or writable for `len` bytes.
+            fn lockstep_emulator_log(to: *mut std::ffi::c_char, len: usize) -> usize
+                = say($crate::exports::Words::Log);
 
-        /// Writes what each entry point did; returns its length.
-        ///
-        /// # Safety
-        /// `to` is null or writable for `len` bytes.
-        #[unsafe(no_mangle)]
-        pub unsafe extern "C" fn lockstep_emulator_counts(to: *mut std::ffi::c_char, len: usize) -> usize {
-            // SAFETY: the caller's.
-            unsafe { $library.say($crate::exports::Words::Counts, to, len) }
+            /// Writes what each entry point did; returns its length.
+            ///
+            /// # Safety
+            /// `to` is null or writable for `len` bytes.
+            fn lockstep_emulator_counts(to: *mut std::ffi::c_char, len: usize) -> usize
+                = say($crate::exports::Words::Counts);
         }
     };
+    ($library:ident: $(
+        $(#[$doc:meta])*
+        fn $name:ident($($arg:ident: $type:ty),*) $(-> $out:ty)? = $method:ident($($first:expr)?);
+    )*) => {$(
+        $(#[$doc])*
+        #[unsafe(no_mangle)]
+        pub unsafe extern "C" fn $name($($arg: $type),*) $(-> $out)? {
+            // SAFETY: the caller's.
+            unsafe { $library.$method($($first,)? $($arg),*) }
+        }
+    )*};
 }

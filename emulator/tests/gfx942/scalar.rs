@@ -108,7 +108,7 @@ fn results_and_scc() {
         ("s_min_i32 s20, s16, s18", &[0x83141210], |x, y| {
             some((lo(x) as i32).min(lo(y) as i32) as u32, (lo(x) as i32) < lo(y) as i32)
         }),
-        ("s_max_u32 s20, s16, s18", &[0x84941210], |x, y| some(lo(x).max(lo(y)), lo(x) > lo(y))),
+        ("s_max_u32 s20, s16, s18", &[0x84941210], |x, y| some(lo(x).max(lo(y)), lo(x) >= lo(y))),
         ("s_lshl3_add_u32 s20, s16, s18", &[0x98141210], |x, y| {
             some(lo(x).wrapping_shl(3).wrapping_add(lo(y)), (x & M) * 8 + (y & M) > M)
         }),

@@ -160,6 +160,9 @@ fn results() {
         ("v_mad_u64_u32 v[8:9], s[4:5], v2, v4, v[6:7]", &[0xd1e80408, 0x041a0902], |a, b, c| {
             (u64::from(a as u32) * u64::from(b as u32)).wrapping_add(c)
         }),
+        ("v_mad_i64_i32 v[8:9], s[4:5], v2, v4, v[6:7]", &[0xd1e90408, 0x041a0902], |a, b, c| {
+            (i64::from(a as i32) * i64::from(b as i32)).wrapping_add(c as i64) as u64
+        }),
         ("v_subrev_u32_e32 v8, v2, v4", &[0x6c100902], |a, b, _| {
             u64::from((b as u32).wrapping_sub(a as u32))
         }),

@@ -52,7 +52,7 @@ fn nans_of_binary64_keep_their_payload() {
     );
     table("sqrt.rn.f64 %d3, %d0", &[([d(-1.0), 0, 0], 0xfff8_0000_0000_0000), ([MINUS64, 0, 0], MINUS64)]);
     table("neg.f64 %d3, %d0", &[([b, 0, 0], b ^ MINUS64), ([0, 0, 0], MINUS64)]);
-    table("abs.f64 %d3, %d0", &[([b, 0, 0], b ^ MINUS64), ([d(-3.5), 0, 0], d(3.5))]);
+    table("abs.f64 %d3, %d0", &[([a, 0, 0], a), ([b, 0, 0], b), ([d(-3.5), 0, 0], d(3.5))]);
     table(
         "cvt.f64.f32 %d3, %r0",
         &[([QUIET, 0, 0], 0x7ff8_0246_8000_0000), ([SIGNALLING, 0, 0], 0xfff8_0000_2000_0000)],

@@ -271,9 +271,10 @@ impl Registers {
             VMed3U32 => self.ternary(i, |a, b, c| a.max(b).min(a.min(b).max(c))),
             VMadU64U32 => self.multiply_add(i, |a, b, c| (u64::from(a) * u64::from(b)).overflowing_add(c)),
             VMadI64I32 => self.multiply_add(i, |a, b, c| {
-                let product = i64::from(signed(a)) * i64::from(signed(b));
-                let (sum, overflow) = product.overflowing_add(c.cast_signed());
-                (sum.cast_unsigned(), overflow)
+                // The carry is the sign of the whole sum.
+                let product = i128::from(signed(a)) * i128::from(signed(b));
+                let sum = product + i128::from(c.cast_signed());
+                (sum as u64, sum < 0)
             }),
             VPermB32 => self.ternary(i, permute),
             VXadU32 => self.ternary(i, |a, b, c| (a ^ b).wrapping_add(c)),

@@ -54,8 +54,8 @@ pub(super) fn run(r: &mut Registers, i: &Inst) -> Done {
         }
         SMinI32 => some(sa.min(sb).cast_unsigned(), sa < sb),
         SMinU32 => some(a.min(b), a < b),
-        SMaxI32 => some(sa.max(sb).cast_unsigned(), sa > sb),
-        SMaxU32 => some(a.max(b), a > b),
+        SMaxI32 => some(sa.max(sb).cast_unsigned(), sa >= sb),
+        SMaxU32 => some(a.max(b), a >= b),
         SCselectB32 | SCselectB64 => plain(if r.scc()? { x } else { y }),
         SAndB32 | SAndB64 => logic(x & y),
         SOrB32 | SOrB64 => logic(x | y),

@@ -129,8 +129,8 @@ pub(crate) fn single1(op: Float1, a: u64) -> u64 {
     })
 }
 
-/// Computes an operation on a binary64 number. `neg` and `abs` also change the sign of a NaN, and keep its
-/// payload.
+/// Computes an operation on a binary64 number. `neg` also changes the sign of a NaN, and keeps its payload;
+/// `abs` passes it through unchanged.
 #[inline(always)]
 pub(crate) fn double1(op: Float1, a: u64) -> u64 {
     let x = f64::from_bits(a);
@@ -141,6 +141,7 @@ pub(crate) fn double1(op: Float1, a: u64) -> u64 {
         Float1::Reciprocal => 1.0 / x,
     };
     match op {
+        Float1::Abs if x.is_nan() => a,
         Float1::Neg | Float1::Abs => double_bits(value, [value]),
         _ => double_bits(value, [x]),
     }

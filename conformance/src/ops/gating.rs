@@ -253,7 +253,7 @@ impl Gating {
 }
 
 /// One score, by the row's kind.
-fn score(kind: usize, sigmoid: bool, source: Source, e: usize) -> f32 {
+fn score(kind: usize, sigmoid: bool, by_score: bool, source: Source, e: usize) -> f32 {
     let bell = source.signed(e) + source.fork(1).signed(e) + source.fork(2).signed(e);
     match kind {
         // Multiples of 1/64: exact ties, and sigmoids that binary32 distinguishes.
@@ -262,8 +262,8 @@ fn score(kind: usize, sigmoid: bool, source: Source, e: usize) -> f32 {
         1 => 0.75,
         // Zeros of both signs compare equal.
         2 => [0.0, -0.0][source.below(e, 2)],
-        // Saturated: the sigmoids are 0 and 1. Without a bias, 1e4 goes before 20.
-        3 if sigmoid => [20.0, -1e4, 1e4][source.below(e, 3)],
+        // Saturated: the sigmoids are 0 and 1. Where scores are compared, 1e4 goes before 20.
+        3 if by_score => [20.0, -1e4, 1e4][source.below(e, 3)],
         3 => [1e4, -1e4, 1e4][source.below(e, 3)],
         _ if sigmoid => (bell * 64.0) as i32 as f32 / 16.0,
         // The cut at −87 and around it, and the spread of a trained router.
@@ -276,11 +276,12 @@ fn score(kind: usize, sigmoid: bool, source: Source, e: usize) -> f32 {
 pub fn case(params: Gating, rows: usize, source: Source) -> Case {
     let (experts, k) = (params.router.experts, params.router.top_k);
     let sigmoid = !matches!(params.router.kind, RouterKind::SoftmaxChosen | RouterKind::SoftmaxAll);
+    let by_score = sigmoid && !params.bias && params.router.groups == 1;
     let mut scores = Vec::with_capacity(rows * experts);
     let mut row = vec![vec![0.0; rows]; LIVE + 1];
     for r in 0..rows {
         let of_row = source.fork(100 + r as u64);
-        scores.extend((0..experts).map(|e| score(r % 7, sigmoid, of_row, e)));
+        scores.extend((0..experts).map(|e| score(r % 7, sigmoid, by_score, of_row, e)));
         // Distinct experts: an odd stride from a random start or, for half the rows, the natural choice in a
         // different order.
         let start = source.fork(1).below(r, experts);

@@ -50,7 +50,9 @@ fn short_ways_of_policy_losses_have_the_bits_of_the_general_one() {
             (policy.weights, policy.per_token) = (false, false);
             policy.kl = (choice(0, 2) == 0).then(|| {
                 let estimator = [KlFormula::K1, KlFormula::Abs, KlFormula::K2, KlFormula::K3][choice(1, 4)];
-                (Kl { straight_through: choice(2, 4) == 0, ..Kl::guarded(estimator) }, 0.25)
+                // The fused loss clamps k3 alone.
+                let kl = if estimator == KlFormula::K3 { Kl::guarded(estimator) } else { Kl::new(estimator) };
+                (Kl { straight_through: choice(2, 4) == 0, ..kl }, 0.25)
             });
             (policy.loss, policy.token_loss, policy.metrics) = (choice(3, 3) != 0, choice(4, 4) == 0, false);
             policy.token_loss &= policy.loss;

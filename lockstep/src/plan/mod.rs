@@ -139,7 +139,7 @@ impl Recipe {
     /// batch must have the capacity's lengths: pad offsets with their last value; other columns are not read
     /// beyond the batch, and results there are unspecified.
     ///
-    /// Errors: those of [`Recipe::check`]; a capacity of 2³² − 1 or more.
+    /// Errors: those of [`Recipe::check`]; a capacity of no sequence or group, or of 2³² − 1 or more.
     ///
     /// ```
     /// use lockstep::plan::{Calls, Capacity};
@@ -168,9 +168,12 @@ impl Recipe {
     ) -> Result<Plan, Error> {
         self.check()?;
         let Capacity { tokens, sequences, groups } = capacity;
-        for (name, number) in [("tokens", tokens), ("sequences", sequences), ("groups", groups)] {
-            if number >= u32::MAX as usize {
-                return Err(Error::Plan(format!("capacity.{name} is {number}: expected at most 2^32 - 2")));
+        for (name, number, least) in
+            [("tokens", tokens, 0), ("sequences", sequences, 1), ("groups", groups, 1)]
+        {
+            if number < least || number >= u32::MAX as usize {
+                let expected = format!("expected {least} to 2^32 - 2");
+                return Err(Error::Plan(format!("capacity.{name} is {number}: {expected}")));
             }
         }
         let mut plan = Plan {

@@ -17,8 +17,10 @@ pub(super) fn in_text(text: &str, table: &Table, error: Error) -> Error {
     // Without a place, toml writes the path of the value below the message.
     let path = told[message.len()..].trim().strip_prefix("in `").and_then(|path| path.strip_suffix('`'));
     let mut path: Vec<&str> = path.into_iter().flat_map(|path| path.split('.')).collect();
-    path.extend(key_of_kind(table, &path, message));
     let unknown = message.strip_prefix("unknown field `").and_then(|rest| rest.split('`').next());
+    if unknown.is_none() {
+        path.extend(key_of_kind(table, &path, message));
+    }
     let place = Place { path: &path, unknown, message };
     match toml::Deserializer::parse(text).and_then(|text| place.deserialize(text)) {
         Err(mut placed) if placed.span().is_some() => {

@@ -25,7 +25,7 @@ pub struct Gating {
 ///
 /// Without `replay`, every row selects its own experts. With it (R2: the old policy's trace; R3: the
 /// rollout's), rows that have a record and whose token is in the mask take their experts from the record.
-/// `bias` `[E]` affects only the selection, and only in sigmoid routers. No state is kept between calls.
+/// `bias` `[E]` affects only the selection. No state is kept between calls.
 ///
 /// Errors: sizes that disagree; a score or bias that is not finite (index); a record with an expert that is
 /// out of range, repeated, or missing next to others (token, layer and entry).

@@ -40,8 +40,8 @@ class Router(NamedTuple):
     """Experts that run per token, at most 32 (of at most 512)."""
     kind: str = "softmax_chosen"
     """One of `softmax_chosen` (Qwen3 with `norm_topk_prob`, Mixtral), `softmax_all` (without it),
-    `sigmoid_normalized` (DeepSeek-V3), `sigmoid` (without `norm_topk_prob`) and `sqrt_softplus`
-    (DeepSeek-V4).
+    `sigmoid_normalized` (DeepSeek-V3), `sigmoid` (Llama 4; DeepSeek-V3 without `norm_topk_prob`) and
+    `sqrt_softplus` (DeepSeek-V4).
     """
     scale: float = 1.0
     """Factor of all weights, `routed_scaling_factor`."""

@@ -42,7 +42,11 @@ const COEF: Array = ("coef", 4);
 /// The traffic of an entry point of an op. `None`: nobody has stated it, and the kernel has no share of a
 /// bandwidth in the tables.
 pub fn of(op: &str, entry: &str) -> Option<Traffic> {
-    let token = |reads, writes| Some(Traffic { element: "token", reads, writes });
+    let per = |element, reads, writes| Some(Traffic { element, reads, writes });
+    let token = |reads, writes| per("token", reads, writes);
+    let sequence = |reads, writes| per("sequence", reads, writes);
+    let logit = |reads, writes| per("logit", reads, writes);
+    let router_row = |reads, writes| per("router row", reads, writes);
     if op.starts_with("policy_loss_") {
         // The variants of every gate.
         return match entry.strip_prefix(op)? {
@@ -55,71 +59,38 @@ pub fn of(op: &str, entry: &str) -> Option<Traffic> {
         };
     }
     match entry {
-        "group_advantage" | "group_advantage_median" | "group_advantage_others" => Some(Traffic {
-            element: "sequence",
-            reads: &[("rewards", 4), ("valid", 1)],
-            writes: &[("advantage", 4)],
-        }),
+        "group_advantage" | "group_advantage_median" | "group_advantage_others" => {
+            sequence(&[("rewards", 4), ("valid", 1)], &[("advantage", 4)])
+        }
         "token_ratio" => token(&[MASK, LOGP, OLD], &[("ratio", 4), ("log_ratio", 4)]),
         "kl_k1" | "kl_abs" | "kl_k2" | "kl_k3" => token(&[MASK, LOGP, REF], &[("value", 4), ("gradient", 4)]),
         "row_moments" => token(&[MASK, VALUES], &[]),
         "whiten" => token(&[MASK, VALUES], &[("whitened", 4)]),
         "discounted_return" => token(&[MASK, ("rewards", 4)], &[("returns", 4)]),
-        "fold_moments" => Some(Traffic { element: "row", reads: &[("row_moments", 48)], writes: &[] }),
-        "pass_at_k" => Some(Traffic {
-            element: "sequence",
-            reads: &[("rewards", 4), ("valid", 1)],
-            writes: &[("advantage", 4)],
-        }),
+        "fold_moments" => per("row", &[("row_moments", 48)], &[]),
+        "pass_at_k" => sequence(&[("rewards", 4), ("valid", 1)], &[("advantage", 4)]),
         // Two rewards per sequence.
-        "combine" => {
-            Some(Traffic { element: "sequence", reads: &[("components", 8)], writes: &[("combined", 4)] })
-        }
+        "combine" => sequence(&[("components", 8)], &[("combined", 4)]),
         // --- outcome rewards and advantages of sequences
-        "shape_rewards" => Some(Traffic {
-            element: "sequence",
-            reads: &[("rewards", 4), ("valid", 1), ("lengths", 4)],
-            writes: &[("shaped", 4)],
-        }),
-        "filter_groups" => {
-            let reads = &[("metric", 4), ("valid", 1)];
-            Some(Traffic { element: "sequence", reads, writes: &[("keep", 1)] })
-        }
+        "shape_rewards" => sequence(&[("rewards", 4), ("valid", 1), ("lengths", 4)], &[("shaped", 4)]),
+        "filter_groups" => sequence(&[("metric", 4), ("valid", 1)], &[("keep", 1)]),
         "mask_sequences" => token(&[MASK], &[("masked", 1)]),
         // Groups of eight: a row of eight similarities per sequence.
-        "novelty_bands" => Some(Traffic {
-            element: "sequence",
-            reads: &[("similarity", 32), ("classes", 4), ("valid", 1)],
-            writes: &[("shaped", 4), ("novelty", 4)],
-        }),
-        "variance_increase" => Some(Traffic {
-            element: "sequence",
-            reads: &[("rewards", 4), ("valid", 1), ("logp", 8)],
-            writes: &[("shaped", 4)],
-        }),
-        "sharpen" => Some(Traffic {
-            element: "sequence",
-            reads: &[("advantage", 4), ("rewards", 4), ("valid", 1), ("logp", 8), ("tokens", 4)],
-            writes: &[("sharpened", 4)],
-        }),
-        "role_baseline" => Some(Traffic {
-            element: "sequence",
-            reads: &[("rewards", 4), ("valid", 1)],
-            writes: &[("advantage", 4)],
-        }),
+        "novelty_bands" => {
+            sequence(&[("similarity", 32), ("classes", 4), ("valid", 1)], &[("shaped", 4), ("novelty", 4)])
+        }
+        "variance_increase" => sequence(&[("rewards", 4), ("valid", 1), ("logp", 8)], &[("shaped", 4)]),
+        "sharpen" => sequence(
+            &[("advantage", 4), ("rewards", 4), ("valid", 1), ("logp", 8), ("tokens", 4)],
+            &[("sharpened", 4)],
+        ),
+        "role_baseline" => sequence(&[("rewards", 4), ("valid", 1)], &[("advantage", 4)]),
         "entropy_bonus" => token(&[MASK, LOGP], &[("shaped", 4)]),
         "entropy_bonus_full" => token(&[MASK, ("entropy", 4)], &[("shaped", 4)]),
         // --- advantages over time
         "gae" => token(&[MASK, ("rewards", 4), VALUES], &[("advantage", 4), ("returns", 4)]),
-        "vtrace" => {
-            let reads = &[MASK, LOGP, ("logp_rollout", 4), ("rewards", 4), VALUES];
-            token(reads, &[("vs", 4), ("advantage", 4)])
-        }
-        "step_return" => Some(Traffic {
-            element: "step",
-            reads: &[("rewards", 4), ("matches", 1)],
-            writes: &[("returns", 4)],
-        }),
+        "vtrace" => token(&[MASK, LOGP, ROLLOUT, ("rewards", 4), VALUES], &[("vs", 4), ("advantage", 4)]),
+        "step_return" => per("step", &[("rewards", 4), ("matches", 1)], &[("returns", 4)]),
         "optimal_token_baseline" => token(&[MASK, ("returns", 4), ("weights", 4)], &[("advantage", 4)]),
         // --- importance ratios and rollout correction
         "rollout_mismatch" => token(&[MASK, OLD, ROLLOUT], &[]),
@@ -137,9 +108,7 @@ pub fn of(op: &str, entry: &str) -> Option<Traffic> {
         "selection_key" => token(&[MASK, VALUES], &[KEYS]),
         "digit_counts" => token(&[KEYS], &[]),
         // Per row, its counts of the eight digits.
-        "narrow_digits" => {
-            Some(Traffic { element: "row", reads: &[("counts", 32)], writes: &[("ties_before", 4)] })
-        }
+        "narrow_digits" => per("row", &[("counts", 32)], &[("ties_before", 4)]),
         "select_top" => token(&[MASK, KEYS], &[("out", 4)]),
         // --- entropy, values
         "kl_importance" => token(&[MASK, LOGP, OLD, REF], &[("value", 4), ("gradient", 4)]),
@@ -150,7 +119,7 @@ pub fn of(op: &str, entry: &str) -> Option<Traffic> {
         | "draw_tokens"
         | "vocab_parallel_top"
         | "vocab_parallel_sums"
-        | "vocab_parallel_sums_moments" => Some(Traffic { element: "logit", reads: &[LOGITS], writes: &[] }),
+        | "vocab_parallel_sums_moments" => logit(&[LOGITS], &[]),
         "logits_statistics_bf16"
         | "logits_statistics_bf16_moments"
         | "logits_statistics_f16"
@@ -160,86 +129,60 @@ pub fn of(op: &str, entry: &str) -> Option<Traffic> {
         | "vocab_parallel_sums_bf16"
         | "vocab_parallel_sums_bf16_moments"
         | "vocab_parallel_sums_f16"
-        | "vocab_parallel_sums_f16_moments" => {
-            Some(Traffic { element: "logit", reads: &[HALF_LOGITS], writes: &[] })
-        }
+        | "vocab_parallel_sums_f16_moments" => logit(&[HALF_LOGITS], &[]),
         "logits_gradient_bf16"
         | "logits_gradient_bf16_shard"
         | "logits_gradient_f16"
-        | "logits_gradient_f16_shard" => {
-            Some(Traffic { element: "logit", reads: &[HALF_LOGITS], writes: &[("gradient", 2)] })
-        }
+        | "logits_gradient_f16_shard" => logit(&[HALF_LOGITS], &[("gradient", 2)]),
         "logits_gradient" | "logits_gradient_shard" | "otr_exact" | "otr_sampled" => {
-            Some(Traffic { element: "logit", reads: &[LOGITS], writes: &[("gradient", 4)] })
+            logit(&[LOGITS], &[("gradient", 4)])
         }
         // With all moments.
-        "vocab_parallel_statistics" => Some(Traffic {
-            element: "row",
-            reads: &[("top", 8), ("sums", 64)],
-            writes: &[("logp, lse, top", 12), ("entropy, collision, score_norm", 12), ("state", 24)],
-        }),
-        "logits_kl" | "logits_kl_reverse" => {
-            Some(Traffic { element: "logit", reads: &[LOGITS, ("reference", 4)], writes: &[("gradient", 4)] })
-        }
+        "vocab_parallel_statistics" => per(
+            "row",
+            &[("top", 8), ("sums", 64)],
+            &[("logp, lse, top", 12), ("entropy, collision, score_norm", 12), ("state", 24)],
+        ),
+        "logits_kl" | "logits_kl_reverse" => logit(&[LOGITS, ("reference", 4)], &[("gradient", 4)]),
         // --- exact sums
-        "exact_sum" => Some(Traffic { element: "value", reads: &[("values", 8), ("mask", 1)], writes: &[] }),
-        "exact_sum_f32" => Some(Traffic { element: "value", reads: &[VALUES, ("mask", 1)], writes: &[] }),
+        "exact_sum" => per("value", &[("values", 8), ("mask", 1)], &[]),
+        "exact_sum_f32" => per("value", &[VALUES, ("mask", 1)], &[]),
         // --- prefix trees: at most one pass over both responses of each comparison
         "tree_sort" => token(&[("tokens", 8)], &[]),
-        "tree_nodes" => Some(Traffic {
-            element: "sequence",
-            reads: &[("order, lcp", 8), ("rewards", 4), ("valid", 1)],
-            writes: &[("value", 8), ("counted, node, parent, leaf", 16)],
-        }),
+        "tree_nodes" => sequence(
+            &[("order, lcp", 8), ("rewards", 4), ("valid", 1)],
+            &[("value", 8), ("counted, node, parent, leaf", 16)],
+        ),
         "tree_advantage" => token(&[MASK], &[("token_advantage", 4)]),
         // --- aggregation
         "aggregate" => token(&[MASK, VALUES], &[]),
         "row_scan" => token(&[MASK, VALUES], &[("scanned", 4)]),
-        "fold_rows" => Some(Traffic { element: "partial sum", reads: &[("partials", 8)], writes: &[] }),
+        "fold_rows" => per("partial sum", &[("partials", 8)], &[]),
         "batch_counts" => token(&[MASK], &[]),
         // With all sums and maxima of the metrics.
-        "loss_totals" => Some(Traffic {
-            element: "sequence",
-            reads: &[
-                ("row_loss", 8),
-                ("row_sums", 104),
-                ("row_maxima", 8),
-                ("row_tokens", 4),
-                ("row_alarm", 4),
-            ],
-            writes: &[],
-        }),
-        "check_offsets" => Some(Traffic { element: "offset", reads: &[("offsets", 4)], writes: &[] }),
-        "check_values" => Some(Traffic { element: "value", reads: &[VALUES, ("mask", 1)], writes: &[] }),
+        "loss_totals" => sequence(
+            &[("row_loss", 8), ("row_sums", 104), ("row_maxima", 8), ("row_tokens", 4), ("row_alarm", 4)],
+            &[],
+        ),
+        "check_offsets" => per("offset", &[("offsets", 4)], &[]),
+        "check_values" => per("value", &[VALUES, ("mask", 1)], &[]),
         // --- routing replay: rows of 128 experts, 8 of them chosen, replayed.
         "gating_forward"
         | "gating_forward_all"
         | "gating_forward_sigmoid"
         | "gating_forward_probability"
-        | "gating_forward_sqrt_softplus" => Some(Traffic {
-            element: "router row",
-            reads: &[("scores", 512), ("trace", 8), ("mask", 1)],
-            writes: &[("chosen", 8), ("gates", 32)],
-        }),
-        // The slope of the root reads the scores of the chosen experts.
-        "gating_backward_sqrt_softplus" => Some(Traffic {
-            element: "router row",
-            reads: &[("scores", 32), ("chosen", 8), ("gates", 32), ("coef", 32)],
-            writes: &[("gradient", 512)],
-        }),
-        "gating_backward" => Some(Traffic {
-            element: "router row",
-            reads: &[("chosen", 8), ("gates", 32), ("coef", 32)],
-            writes: &[("gradient", 512)],
-        }),
-        "balance_loss" => {
-            Some(Traffic { element: "router row", reads: &[("scores", 512)], writes: &[("gradient", 512)] })
+        | "gating_forward_sqrt_softplus" => {
+            router_row(&[("scores", 512), ("trace", 8), ("mask", 1)], &[("chosen", 8), ("gates", 32)])
         }
-        "gating_backward_all" => Some(Traffic {
-            element: "router row",
-            reads: &[("scores", 512), ("chosen", 8), ("gates", 32), ("coef", 32)],
-            writes: &[("gradient", 512)],
-        }),
+        // The slope of the root reads the scores of the chosen experts.
+        "gating_backward_sqrt_softplus" => {
+            router_row(&[("scores", 32), ("chosen", 8), ("gates", 32), ("coef", 32)], &[("gradient", 512)])
+        }
+        "gating_backward" => router_row(&[("chosen", 8), ("gates", 32), ("coef", 32)], &[("gradient", 512)]),
+        "balance_loss" => router_row(&[("scores", 512)], &[("gradient", 512)]),
+        "gating_backward_all" => {
+            router_row(&[("scores", 512), ("chosen", 8), ("gates", 32), ("coef", 32)], &[("gradient", 512)])
+        }
         _ => None,
     }
 }

@@ -38,7 +38,7 @@ pub fn check(function: &Function) -> Vec<Fault> {
             if let (Some(branch), "bar.sync") = (warps.blocks[block], &instruction.opcode[..]) {
                 fault(&format!("warps have parted at the branch of line {branch}"));
             }
-            if instruction.guard.as_ref().is_some_and(|guard| parted.differing.contains(&guard.register)) {
+            if instruction.guard.as_ref().is_some_and(|guard| parted.differing.contains(guard)) {
                 fault("its guard differs between lanes");
             }
             if (["shfl", "vote"].contains(&instruction.base()) || instruction.opcode == "bar.warp.sync")

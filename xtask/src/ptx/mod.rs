@@ -6,7 +6,7 @@ pub mod divergence;
 mod flow;
 mod parse;
 
-pub use parse::{Function, Guard, Instruction, Module, parse};
+pub use parse::{Function, Instruction, Module, parse};
 
 use crate::Fault;
 use crate::ir::Fused;

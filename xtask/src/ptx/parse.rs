@@ -36,21 +36,12 @@ pub struct Function {
 pub struct Instruction {
     /// Line number, from 1.
     pub line: usize,
-    /// `@%p` or `@!%p`.
-    pub guard: Option<Guard>,
+    /// The register of `@%p` or `@!%p`.
+    pub guard: Option<String>,
     /// The opcode with its suffixes: `fma.rn.f32`.
     pub opcode: String,
     /// As written.
     pub operands: Vec<String>,
-}
-
-/// Predicate of an instruction.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Guard {
-    /// Its register.
-    pub register: String,
-    /// Whether the register must be false.
-    pub negated: bool,
 }
 
 impl Instruction {
@@ -77,7 +68,7 @@ impl Instruction {
     pub fn reads(&self) -> Vec<&str> {
         let skip = usize::from(!self.writes().is_empty());
         let operands = self.operands.iter().skip(skip).flat_map(|operand| registers(operand));
-        operands.chain(self.guard.iter().map(|guard| &guard.register[..])).collect()
+        operands.chain(self.guard.as_deref()).collect()
     }
 }
 
@@ -116,8 +107,7 @@ pub fn parse(text: &str) -> Result<Module> {
             body.push((line, text));
         }
         ensure!(end, "{}, line {line}: a body without its end", function.name);
-        let name = function.name.clone();
-        Body { lines: &body, at: 0 }.read(&mut function).with_context(|| name)?;
+        statements(&mut function, &body).with_context(|| function.name.clone())?;
         function.targets_exist()?;
         module.functions.push(function);
     }
@@ -125,43 +115,35 @@ pub fn parse(text: &str) -> Result<Module> {
     Ok(module)
 }
 
-/// The lines between the braces of a function.
-struct Body<'a> {
-    lines: &'a [(usize, &'a str)],
-    at: usize,
-}
-
-impl Body<'_> {
-    fn read(&mut self, function: &mut Function) -> Result<()> {
-        // A statement may span lines (branch tables), and a line may hold several (scopes).
-        let (mut pending, mut begun) = (String::new(), 0);
-        while let Some((line, text)) = self.lines.get(self.at) {
-            self.at += 1;
-            for c in text.chars() {
-                let empty = pending.trim().is_empty();
-                match c {
-                    '{' | '}' if empty => {}
-                    ';' => {
-                        statement(function, begun, pending.trim())?;
-                        pending.clear();
+/// Reads the lines between the braces of a function.
+fn statements(function: &mut Function, lines: &[(usize, &str)]) -> Result<()> {
+    // A statement may span lines (branch tables), and a line may hold several (scopes).
+    let (mut pending, mut begun) = (String::new(), 0);
+    for (line, text) in lines {
+        for c in text.chars() {
+            let empty = pending.trim().is_empty();
+            match c {
+                '{' | '}' if empty => {}
+                ';' => {
+                    statement(function, begun, pending.trim())?;
+                    pending.clear();
+                }
+                ':' => {
+                    function.labels.insert(pending.trim().to_owned(), function.code.len());
+                    pending.clear();
+                }
+                _ => {
+                    if empty {
+                        begun = *line;
                     }
-                    ':' => {
-                        function.labels.insert(pending.trim().to_owned(), function.code.len());
-                        pending.clear();
-                    }
-                    _ => {
-                        if empty {
-                            begun = *line;
-                        }
-                        pending.push(c);
-                    }
+                    pending.push(c);
                 }
             }
-            pending.push(' ');
         }
-        ensure!(pending.trim().is_empty(), "line {begun}: `{}` does not end", pending.trim());
-        Ok(())
+        pending.push(' ');
     }
+    ensure!(pending.trim().is_empty(), "line {begun}: `{}` does not end", pending.trim());
+    Ok(())
 }
 
 fn statement(function: &mut Function, line: usize, text: &str) -> Result<()> {
@@ -183,8 +165,7 @@ fn statement(function: &mut Function, line: usize, text: &str) -> Result<()> {
         Some(rest) => {
             let (register, rest) =
                 rest.split_once(char::is_whitespace).context("a guard without an instruction")?;
-            let negated = register.starts_with('!');
-            (Some(Guard { register: register.trim_start_matches('!').to_owned(), negated }), rest.trim())
+            (Some(register.trim_start_matches('!').to_owned()), rest.trim())
         }
     };
     let (opcode, rest) = text.split_once(char::is_whitespace).unwrap_or((text, ""));

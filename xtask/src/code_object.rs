@@ -2,37 +2,49 @@
 
 use crate::Fault;
 use anyhow::{Context, Result, ensure};
-use object::{Object, ObjectSection, ObjectSymbol};
+use object::elf::FileHeader64;
+use object::read::elf::{ElfFile64, NoteIterator};
+use object::{LittleEndian, Object, ObjectSection, ObjectSymbol};
 use serde::Deserialize;
 use std::collections::BTreeMap;
 
 /// What the object states about a kernel: its metadata note (resources) and its descriptor (mode).
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 pub struct Kernel {
     /// Vector registers, including accumulation registers.
+    #[serde(rename = ".vgpr_count")]
     pub vgprs: u32,
     /// Accumulation registers among them.
+    #[serde(rename = ".agpr_count")]
     pub agprs: u32,
     /// Scalar registers, including VCC and those that the hardware reserves.
+    #[serde(rename = ".sgpr_count")]
     pub sgprs: u32,
     /// Vector registers spilled to memory.
+    #[serde(rename = ".vgpr_spill_count")]
     pub vgpr_spills: u32,
     /// Scalar registers spilled to vector registers.
+    #[serde(rename = ".sgpr_spill_count")]
     pub sgpr_spills: u32,
     /// Private memory per lane, in bytes.
+    #[serde(rename = ".private_segment_fixed_size")]
     pub scratch: u32,
     /// Shared memory per workgroup, in bytes.
+    #[serde(rename = ".group_segment_fixed_size")]
     pub lds: u32,
     /// Bytes of arguments that the kernel reads.
+    #[serde(rename = ".kernarg_segment_size")]
     pub kernarg: u32,
     /// Lanes per wave.
+    #[serde(rename = ".wavefront_size")]
     pub wavefront: u32,
     /// The float mode it starts in.
+    #[serde(skip)]
     pub mode: Mode,
 }
 
 /// The float mode that a kernel starts in (`COMPUTE_PGM_RSRC1` of its descriptor).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Mode {
     /// Rounding of binary32; 0 = to nearest, ties to even.
     pub round_32: u32,
@@ -64,24 +76,8 @@ struct Note {
     name: String,
     #[serde(rename = ".symbol")]
     symbol: String,
-    #[serde(rename = ".vgpr_count")]
-    vgprs: u32,
-    #[serde(rename = ".agpr_count")]
-    agprs: u32,
-    #[serde(rename = ".sgpr_count")]
-    sgprs: u32,
-    #[serde(rename = ".vgpr_spill_count")]
-    vgpr_spills: u32,
-    #[serde(rename = ".sgpr_spill_count")]
-    sgpr_spills: u32,
-    #[serde(rename = ".private_segment_fixed_size")]
-    scratch: u32,
-    #[serde(rename = ".group_segment_fixed_size")]
-    lds: u32,
-    #[serde(rename = ".kernarg_segment_size")]
-    kernarg: u32,
-    #[serde(rename = ".wavefront_size")]
-    wavefront: u32,
+    #[serde(flatten)]
+    kernel: Kernel,
 }
 
 /// `NT_AMDGPU_METADATA`.
@@ -89,33 +85,23 @@ const METADATA: u32 = 32;
 
 /// The kernels of a code object, by name.
 pub fn kernels(object: &[u8]) -> Result<BTreeMap<String, Kernel>> {
-    let file =
-        object::read::elf::ElfFile64::<object::LittleEndian>::parse(object).context("not a code object")?;
+    let file = ElfFile64::<LittleEndian>::parse(object).context("not a code object")?;
     let notes = file.section_by_name(".note").context("no notes")?;
     let notes: Notes =
         rmp_serde::from_slice(metadata(notes.data()?)?).context("metadata that cannot be read")?;
     ensure!(notes.target == "amdgcn-amd-amdhsa--gfx942", "the code object is for {}", notes.target);
     let descriptors = file.section_by_name(".rodata").context("no kernel descriptors")?;
     let mut kernels = BTreeMap::new();
-    for note in notes.kernels {
-        let symbol = file.dynamic_symbols().find(|symbol| symbol.name() == Ok(&note.symbol));
-        let symbol = symbol.with_context(|| format!("no descriptor {}", note.symbol))?;
+    for Note { name, symbol: wanted, mut kernel } in notes.kernels {
+        let symbol = file.dynamic_symbols().find(|symbol| symbol.name() == Ok(&wanted));
+        let symbol = symbol.with_context(|| format!("no descriptor {wanted}"))?;
         let at = usize::try_from(symbol.address() - descriptors.address())?;
         let descriptor = descriptors.data()?.get(at..at + 64).context("a descriptor that ends early")?;
-        ensure!(symbol.address() != 0, "{} is not defined", note.symbol);
-        let kernel = Kernel {
-            vgprs: note.vgprs,
-            agprs: note.agprs,
-            sgprs: note.sgprs,
-            vgpr_spills: note.vgpr_spills,
-            sgpr_spills: note.sgpr_spills,
-            scratch: note.scratch.max(word(descriptor, 4)),
-            lds: note.lds.max(word(descriptor, 0)),
-            kernarg: note.kernarg,
-            wavefront: note.wavefront,
-            mode: Mode::of(word(descriptor, 48)),
-        };
-        kernels.insert(note.name, kernel);
+        ensure!(symbol.address() != 0, "{wanted} is not defined");
+        kernel.scratch = kernel.scratch.max(word(descriptor, 4));
+        kernel.lds = kernel.lds.max(word(descriptor, 0));
+        kernel.mode = Mode::of(word(descriptor, 48));
+        kernels.insert(name, kernel);
     }
     Ok(kernels)
 }
@@ -125,15 +111,12 @@ fn word(bytes: &[u8], at: usize) -> u32 {
 }
 
 /// The message of the metadata note in a section of notes.
-fn metadata(mut notes: &[u8]) -> Result<&[u8]> {
-    while notes.len() >= 12 {
-        let (name, size, kind) = (word(notes, 0) as usize, word(notes, 4) as usize, word(notes, 8));
-        let start = 12 + name.next_multiple_of(4);
-        let message = notes.get(start..start + size).context("a note that ends early")?;
-        if kind == METADATA && notes[12..].starts_with(b"AMDGPU\0") {
-            return Ok(message);
+fn metadata(notes: &[u8]) -> Result<&[u8]> {
+    for note in NoteIterator::<FileHeader64<LittleEndian>>::new(LittleEndian, 4, notes)? {
+        let note = note?;
+        if note.n_type(LittleEndian) == METADATA && note.name() == b"AMDGPU" {
+            return Ok(note.desc());
         }
-        notes = notes.get(start + size.next_multiple_of(4)..).unwrap_or_default();
     }
     anyhow::bail!("no AMDGPU metadata")
 }

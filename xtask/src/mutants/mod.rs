@@ -73,10 +73,9 @@ pub fn run(root: &Path, options: &Options) -> Result<()> {
         built.dropped,
         start.elapsed().as_secs_f64()
     );
-    let stamp = built.stamp.clone();
-    let results = folder.join(format!("results-{}.tsv", built.core));
+    let results = folder.join(format!("results-{}.jsonl", built.core));
     let until = options.minutes.map(|minutes| start + Duration::from_secs(60 * minutes));
-    let run = run::Run { built: &built, folder: &folder, stamp: &stamp, results, until };
+    let run = run::Run { built: &built, results, until };
     let mut asked: Vec<&tree::Mutant> = built.mutants.iter().collect();
     asked.retain(|mutant| options.only.as_ref().is_none_or(|only| mutant.file.starts_with(only)));
     if !options.all {
@@ -95,7 +94,7 @@ pub fn run(root: &Path, options: &Options) -> Result<()> {
     if !waiting.is_empty() {
         let (tests, trace) = std::thread::scope(|scope| {
             let trace = scope.spawn(|| run.trace());
-            (tests::tests(&built, &folder, &stamp), trace.join().expect("no panic"))
+            (tests::tests(&built), trace.join().expect("no panic"))
         });
         trace?;
         let tests = tests?;

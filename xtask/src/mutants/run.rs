@@ -3,6 +3,7 @@
 use super::tests::{self, Test};
 use super::tree::{Built, Mutant};
 use anyhow::{Context, Result, bail};
+use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
@@ -16,7 +17,7 @@ use std::time::{Duration, Instant};
 const PATIENCE: Duration = Duration::from_secs(12);
 
 /// What became of a change.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) enum Outcome {
     /// By the oracle: op, case and numbers.
     Oracle(String),
@@ -26,44 +27,16 @@ pub(super) enum Outcome {
     Survived { cases: usize, other: usize, tests: usize },
 }
 
-impl std::fmt::Display for Outcome {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            Outcome::Oracle(by) => write!(f, "oracle\t{by}"),
-            Outcome::Test(by) => write!(f, "test\t{by}"),
-            Outcome::Survived { cases, other, tests } => write!(f, "survived\t{cases} {other} {tests}"),
-        }
-    }
-}
-
-fn read(kind: &str, by: &str) -> Option<Outcome> {
-    let mut numbers = by.split(' ').map(|word| word.parse().ok());
-    Some(match kind {
-        "oracle" => Outcome::Oracle(by.to_owned()),
-        "test" => Outcome::Test(by.to_owned()),
-        _ => Outcome::Survived { cases: numbers.next()??, other: numbers.next()??, tests: numbers.next()?? },
-    })
-}
-
 /// Results of earlier runs by name; of a changed core none.
 pub(super) fn results(file: &Path) -> BTreeMap<String, Outcome> {
     let text = fs::read_to_string(file).unwrap_or_default();
-    let line = |line: &str| {
-        let mut parts = line.split('\t');
-        let key = parts.next()?.to_owned();
-        Some((key, read(parts.next()?, parts.next()?)?))
-    };
-    text.lines().filter_map(line).collect()
+    text.lines().filter_map(|line| serde_json::from_str(line).ok()).collect()
 }
 
 /// What a run needs to know.
 pub(super) struct Run<'a> {
     /// The programs.
     pub(super) built: &'a Built,
-    /// Where everything lies.
-    pub(super) folder: &'a Path,
-    /// Of the core that was built.
-    pub(super) stamp: &'a str,
     /// Where results go.
     pub(super) results: PathBuf,
     /// When to stop.
@@ -73,7 +46,7 @@ pub(super) struct Run<'a> {
 impl Run<'_> {
     /// What the oracle's cases come upon, found once.
     pub(super) fn trace(&self) -> Result<PathBuf> {
-        let file = self.folder.join(format!("cases-{}.txt", self.stamp));
+        let file = self.built.folder.join(format!("cases-{}.txt", self.built.stamp));
         if !file.exists() {
             let half = file.with_extension("part");
             let status = Command::new(self.worker()?).arg("trace").arg(&half).status()?;
@@ -96,14 +69,14 @@ impl Run<'_> {
         let (next, file) = (Mutex::new(mutants.iter().enumerate()), Mutex::new(file));
         let work = |number: usize| -> Result<()> {
             let mut worker = Worker::start(self.worker()?, &trace)?;
-            let log = self.folder.join(format!("log-{number}"));
+            let log = self.built.folder.join(format!("log-{number}"));
             loop {
                 let Some((at, mutant)) = next.lock().expect("no panic").next() else { break };
                 if self.until.is_some_and(|until| Instant::now() > until) {
                     break;
                 }
                 let outcome = self.one(mutant, tests, &mut worker, &trace, &log)?;
-                let line = format!("{}\t{outcome}\n", mutant.key());
+                let line = serde_json::to_string(&(mutant.key(), outcome))? + "\n";
                 file.lock().expect("no panic").write_all(line.as_bytes())?;
                 if at % 200 == 199 {
                     println!("mutants: {} of {}", at + 1, mutants.len());
@@ -137,11 +110,11 @@ impl Run<'_> {
             return Ok(Outcome::Oracle("no end, or an abort".into()));
         };
         if let Some(by) = said.strip_prefix("caught ") {
-            return Ok(Outcome::Oracle(by.chars().take(160).collect::<String>().replace('\t', " ")));
+            return Ok(Outcome::Oracle(by.chars().take(160).collect()));
         }
         let numbers: Vec<usize> = said.split(' ').filter_map(|word| word.parse().ok()).collect();
         let [cases, other] = numbers[..] else { bail!("the worker said {said:?}") };
-        Ok(match tests::caught(self.built, self.folder, tests, mutant.id, log)? {
+        Ok(match tests::caught(self.built, tests, mutant.id, log)? {
             Ok(by) => Outcome::Test(by),
             Err(tests) => Outcome::Survived { cases, other, tests },
         })

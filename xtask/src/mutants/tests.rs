@@ -2,6 +2,7 @@
 
 use super::tree::Built;
 use anyhow::{Context, Result, bail};
+use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -22,7 +23,7 @@ const TOGETHER: f64 = 60.0;
 const RECORDED: &str = "are not the published ones";
 
 /// A test that passes without a change.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct Test {
     /// Index into the programs.
     pub(super) program: usize,
@@ -64,23 +65,26 @@ fn busy(process: u32) -> Option<Duration> {
     Some(Duration::from_millis(10 * ticks?))
 }
 
-fn command(built: &Built, folder: &Path, program: usize, mutant: &str) -> Option<Command> {
+fn command(built: &Built, program: usize, mutant: &str) -> Option<Command> {
     let (name, within) = PROGRAMS[program];
     let mut command = Command::new(built.programs.get(name)?);
-    command.current_dir(folder.join("tree").join(within)).env("LOCKSTEP_MUTANT", mutant).stdin(Stdio::null());
+    command
+        .current_dir(built.folder.join("tree").join(within))
+        .env("LOCKSTEP_MUTANT", mutant)
+        .stdin(Stdio::null());
     Some(command)
 }
 
-/// Every test that passes in time, with what it reaches; kept in `folder` for the programs that it was found
-/// with.
-pub(super) fn tests(built: &Built, folder: &Path, stamp: &str) -> Result<Vec<Test>> {
-    let kept = folder.join(format!("tests-{stamp}.tsv"));
+/// Every test that passes in time, with what it reaches; kept in the folder for the programs that it was
+/// found with.
+pub(super) fn tests(built: &Built) -> Result<Vec<Test>> {
+    let kept = built.folder.join(format!("tests-{}.json", built.stamp));
     if let Ok(text) = fs::read_to_string(&kept) {
-        return text.lines().map(|line| read(line).context("a line of the tests")).collect();
+        return serde_json::from_str(&text).with_context(|| kept.display().to_string());
     }
     let mut waiting = Vec::new();
     for program in 0..PROGRAMS.len() {
-        let Some(mut command) = command(built, folder, program, "0") else { continue };
+        let Some(mut command) = command(built, program, "0") else { continue };
         let list = command.args(["--list", "--format", "terse"]).output()?;
         let list = String::from_utf8_lossy(&list.stdout).into_owned();
         waiting
@@ -95,11 +99,11 @@ pub(super) fn tests(built: &Built, folder: &Path, stamp: &str) -> Result<Vec<Tes
     std::thread::scope(|scope| {
         for worker in 0..2 {
             let (waiting, found) = (&waiting, &found);
-            let trace = folder.join(format!("trace-{worker}"));
+            let trace = built.folder.join(format!("trace-{worker}"));
             scope.spawn(move || {
                 loop {
                     let Some((program, name)) = waiting.lock().expect("no panic").pop() else { break };
-                    if let Some(test) = traced(built, folder, &trace, program, &name) {
+                    if let Some(test) = traced(built, &trace, program, &name) {
                         found.lock().expect("no panic").push(test);
                     }
                 }
@@ -109,14 +113,13 @@ pub(super) fn tests(built: &Built, folder: &Path, stamp: &str) -> Result<Vec<Tes
     let mut found = found.into_inner().expect("no panic");
     found.sort_by(|a, b| (a.program, a.seconds).partial_cmp(&(b.program, b.seconds)).expect("numbers"));
     println!("mutants: {} of {all} tests pass within {LONGEST:?} and reach a change", found.len());
-    let lines: Vec<String> = found.iter().map(write).collect();
-    fs::write(&kept, lines.concat())?;
+    fs::write(&kept, serde_json::to_string(&found)?)?;
     Ok(found)
 }
 
-fn traced(built: &Built, folder: &Path, trace: &PathBuf, program: usize, name: &str) -> Option<Test> {
+fn traced(built: &Built, trace: &PathBuf, program: usize, name: &str) -> Option<Test> {
     let _ = fs::remove_file(trace);
-    let mut command = command(built, folder, program, &format!("trace:{}", trace.display()))?;
+    let mut command = command(built, program, &format!("trace:{}", trace.display()))?;
     command.args(["--exact", name, "--test-threads=1"]).stdout(Stdio::null()).stderr(Stdio::null());
     let (passed, taken) = wait(command.spawn().ok()?, LONGEST);
     if passed != Some(true) {
@@ -132,23 +135,9 @@ fn traced(built: &Built, folder: &Path, trace: &PathBuf, program: usize, name: &
     (!reaches.is_empty()).then(|| Test { program, name: name.to_owned(), seconds, reaches })
 }
 
-fn write(test: &Test) -> String {
-    let reaches: Vec<String> = test.reaches.iter().map(u32::to_string).collect();
-    format!("{}\t{}\t{:.3}\t{}\n", test.program, test.name, test.seconds, reaches.join(" "))
-}
-
-fn read(line: &str) -> Option<Test> {
-    let mut parts = line.split('\t');
-    let (program, name) = (parts.next()?.parse().ok()?, parts.next()?.to_owned());
-    let seconds = parts.next()?.parse().ok()?;
-    let reaches = parts.next()?.split(' ').filter_map(|id| id.parse().ok()).collect();
-    Some(Test { program, name, seconds, reaches })
-}
-
 /// The test that fails under the change, or how many did not.
 pub(super) fn caught(
     built: &Built,
-    folder: &Path,
     tests: &[Test],
     id: u32,
     log: &Path,
@@ -165,7 +154,7 @@ pub(super) fn caught(
     }
     let mut passed = 0;
     for ((program, _), (names, seconds)) in batches {
-        let Some(mut command) = command(built, folder, program, &id.to_string()) else { continue };
+        let Some(mut command) = command(built, program, &id.to_string()) else { continue };
         command.arg("--exact").args(&names).arg("--test-threads=1");
         let out = fs::File::create(log)?;
         command.stderr(Stdio::null()).stdout(out);

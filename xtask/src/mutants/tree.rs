@@ -5,7 +5,8 @@ use super::points::{self, Place};
 use super::rewrite::{Written, rewrite};
 use crate::toolchain::output;
 use anyhow::{Context, Result, bail};
-use serde::Deserialize;
+use cargo_metadata::Message;
+use cargo_metadata::diagnostic::{Diagnostic, DiagnosticLevel};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -53,6 +54,8 @@ impl Mutant {
 
 /// The built copy.
 pub(super) struct Built {
+    /// Where everything lies, the copy in `tree`.
+    pub(super) folder: PathBuf,
     /// Every change that compiles.
     pub(super) mutants: Vec<Mutant>,
     /// How many do not.
@@ -109,7 +112,7 @@ pub(super) fn build(root: &Path, folder: &Path) -> Result<Built> {
     for round in 1.. {
         let count = number(&mut sources, &bad);
         let written = write_sources(&tree, &sources, count)?;
-        let refused = refused(&tree, folder, &sources, &written)?;
+        let refused = refused(folder, &sources, &written)?;
         if refused.is_empty() {
             break;
         }
@@ -120,13 +123,13 @@ pub(super) fn build(root: &Path, folder: &Path) -> Result<Built> {
         bad.extend(refused);
     }
     let mutants = mutants(&sources);
-    let programs = programs(&tree, folder)?;
+    let programs = programs(folder)?;
     let texts: Vec<&str> = sources.iter().map(|source| &source.text[..]).collect();
     let times: Vec<_> =
         programs.values().map(|path| fs::metadata(path)?.modified()).collect::<std::io::Result<_>>()?;
     let core = format!("{:08x}", hash(texts) as u32);
     let stamp = format!("{:08x}", hash(times) as u32);
-    Ok(Built { dropped: all - mutants.len(), mutants, core, stamp, programs })
+    Ok(Built { folder: folder.to_owned(), dropped: all - mutants.len(), mutants, core, stamp, programs })
 }
 
 fn source(file: &str, text: String) -> Result<Source> {
@@ -190,10 +193,10 @@ fn write(path: &Path, bytes: &[u8]) -> Result<()> {
 }
 
 /// Cargo in the copy. Fast to build.
-fn cargo(tree: &Path, folder: &Path, words: &[&str]) -> Command {
+fn cargo(folder: &Path, words: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO"));
     command
-        .current_dir(tree)
+        .current_dir(folder.join("tree"))
         .env("CARGO_TARGET_DIR", folder.join("build"))
         .env("CARGO_PROFILE_RELEASE_OPT_LEVEL", "1")
         .env("RUSTFLAGS", "--cap-lints=allow --cfg=lockstep_plain_variants")
@@ -202,55 +205,26 @@ fn cargo(tree: &Path, folder: &Path, words: &[&str]) -> Command {
     command
 }
 
-#[derive(Deserialize)]
-struct Message {
-    reason: String,
-    message: Option<Diagnostic>,
-    target: Option<Target>,
-    executable: Option<PathBuf>,
-}
-
-#[derive(Deserialize)]
-struct Target {
-    name: String,
-}
-
-#[derive(Deserialize)]
-struct Diagnostic {
-    level: String,
-    spans: Vec<Span>,
-    rendered: Option<String>,
-}
-
-#[derive(Deserialize)]
-struct Span {
-    file_name: String,
-    byte_start: usize,
-    byte_end: usize,
-    is_primary: bool,
-}
-
-fn messages(text: &str) -> impl Iterator<Item = Message> {
-    text.lines().filter_map(|line| serde_json::from_str(line).ok())
+/// What the compiler says in cargo's messages.
+fn diagnostics(messages: &[u8]) -> impl Iterator<Item = Diagnostic> {
+    Message::parse_stream(messages).filter_map(|message| match message {
+        Ok(Message::CompilerMessage(said)) => Some(said.message),
+        _ => None,
+    })
 }
 
 /// The places that hold an error of the compiler: source and place.
-fn refused(
-    tree: &Path,
-    folder: &Path,
-    sources: &[Source],
-    written: &[Vec<Written>],
-) -> Result<BTreeSet<(usize, usize)>> {
+fn refused(folder: &Path, sources: &[Source], written: &[Vec<Written>]) -> Result<BTreeSet<(usize, usize)>> {
     let words = ["check", "--locked", "-p", "lockstep-core", "--features", "std"];
-    let done = cargo(tree, folder, &words).output()?;
+    let done = cargo(folder, &words).output()?;
     let mut refused = BTreeSet::new();
-    for message in messages(&String::from_utf8_lossy(&done.stdout)) {
-        let Some(error) = message.message.filter(|message| message.level == "error") else { continue };
+    for error in diagnostics(&done.stdout).filter(|said| said.level == DiagnosticLevel::Error) {
         let mut blamed = false;
         for span in error.spans.iter().filter(|span| span.is_primary) {
             let file = span.file_name.strip_prefix("core/src/");
             let Some(s) = sources.iter().position(|source| Some(&source.file[..]) == file) else { continue };
-            let around = |w: &&Written| w.bytes.start <= span.byte_start && span.byte_end <= w.bytes.end;
+            let (start, end) = (span.byte_start as usize, span.byte_end as usize);
+            let around = |w: &&Written| w.bytes.start <= start && end <= w.bytes.end;
             let innermost = written[s].iter().filter(around).min_by_key(|w| w.bytes.len());
             blamed |= innermost.is_some();
             refused.extend(innermost.map(|w| (s, w.place)));
@@ -266,20 +240,23 @@ fn refused(
 }
 
 /// Builds what checks, and finds it.
-fn programs(tree: &Path, folder: &Path) -> Result<BTreeMap<String, PathBuf>> {
+fn programs(folder: &Path) -> Result<BTreeMap<String, PathBuf>> {
     let of = ["--locked", "-p", "lockstep-core", "-p", "lockstep-conformance"];
     let tests = ["test", "--no-run", "--lib", "--test", "num_sample", "--test", "all"];
     let mut found = BTreeMap::new();
     for words in [&["build", "--example", "mutants"][..], &tests] {
-        let done = cargo(tree, folder, &[words, &of].concat()).output()?;
-        let text = String::from_utf8_lossy(&done.stdout);
+        let done = cargo(folder, &[words, &of].concat()).output()?;
         if !done.status.success() {
-            let errors: Vec<String> = messages(&text).filter_map(|m| m.message?.rendered).collect();
+            let errors: Vec<String> = diagnostics(&done.stdout).filter_map(|said| said.rendered).collect();
             let said = String::from_utf8_lossy(&done.stderr).into_owned();
             bail!("the copy does not build:\n{}\n{said}", errors.join("\n"));
         }
-        let built = messages(&text).filter(|message| message.reason == "compiler-artifact");
-        found.extend(built.filter_map(|message| Some((message.target?.name, message.executable?))));
+        found.extend(Message::parse_stream(&done.stdout[..]).filter_map(|message| match message {
+            Ok(Message::CompilerArtifact(built)) => {
+                Some((built.target.name, built.executable?.into_std_path_buf()))
+            }
+            _ => None,
+        }));
     }
     Ok(found)
 }

@@ -14,27 +14,44 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::thread::ScopedJoinHandle;
 
-/// The build artifacts, in memory.
-#[derive(Clone, Debug)]
-pub struct Artifacts {
-    /// `lockstep.ptx`.
-    pub ptx: String,
-    /// `lockstep.gfx942.co`.
-    pub object: Vec<u8>,
-    /// `lockstep.gfx942.lst`.
-    pub listing: String,
-    /// `resources.csv`.
-    pub resources: String,
-    /// `resources.md`.
-    pub tables: String,
-    /// `speed.csv`.
-    pub speed: String,
-    /// `speed.md`.
-    pub costs: String,
-    /// `toolchain.toml`.
-    pub record: String,
-    /// `lockstep.ptx.zst`.
-    pub packed: Vec<u8>,
+/// The artifacts: a field and the file that holds it.
+macro_rules! artifacts {
+    ($($field:ident: $kind:ty = $file:literal,)*) => {
+        const FILES: [&str; 9] = [$($file),*];
+
+        /// The build artifacts, in memory.
+        #[derive(Clone, Debug, Default)]
+        pub struct Artifacts {
+            $(#[doc = concat!("`", $file, "`.")] pub $field: $kind,)*
+        }
+
+        impl Artifacts {
+            fn files(&self) -> [(&'static str, &[u8]); 9] {
+                [$(($file, AsRef::<[u8]>::as_ref(&self.$field))),*]
+            }
+
+            /// Reads the artifacts from a folder.
+            pub fn read(folder: &Path) -> Result<Artifacts> {
+                let bytes = |name: &str| {
+                    let path = folder.join(name);
+                    std::fs::read(&path).with_context(|| format!("cannot read {}", path.display()))
+                };
+                Ok(Artifacts { $($field: <$kind>::try_from(bytes($file)?)?),* })
+            }
+        }
+    };
+}
+
+artifacts! {
+    ptx: String = "lockstep.ptx",
+    object: Vec<u8> = "lockstep.gfx942.co",
+    listing: String = "lockstep.gfx942.lst",
+    resources: String = "resources.csv",
+    tables: String = "resources.md",
+    speed: String = "speed.csv",
+    costs: String = "speed.md",
+    record: String = "toolchain.toml",
+    packed: Vec<u8> = "lockstep.ptx.zst",
 }
 
 /// `toolchain.toml`: the tools and flags that made the artifacts.
@@ -46,60 +63,12 @@ pub struct Record {
     pub flags: BTreeMap<String, String>,
 }
 
-const FILES: [&str; 9] = [
-    "lockstep.ptx",
-    "lockstep.gfx942.co",
-    "lockstep.gfx942.lst",
-    "resources.csv",
-    "resources.md",
-    "speed.csv",
-    "speed.md",
-    "toolchain.toml",
-    "lockstep.ptx.zst",
-];
-
 /// The artifacts' folder in the repository.
 pub fn folder(root: &Path) -> PathBuf {
     root.join("kernels/artifacts")
 }
 
 impl Artifacts {
-    fn files(&self) -> [(&'static str, &[u8]); 9] {
-        let Artifacts { ptx, object, listing, resources, tables, speed, costs, record, packed } = self;
-        let bytes = [
-            ptx.as_bytes(),
-            object,
-            listing.as_bytes(),
-            resources.as_bytes(),
-            tables.as_bytes(),
-            speed.as_bytes(),
-            costs.as_bytes(),
-            record.as_bytes(),
-            packed,
-        ];
-        std::array::from_fn(|i| (FILES[i], bytes[i]))
-    }
-
-    /// Reads the artifacts from a folder.
-    pub fn read(folder: &Path) -> Result<Artifacts> {
-        let bytes = |name: &str| {
-            let path = folder.join(name);
-            std::fs::read(&path).with_context(|| format!("cannot read {}", path.display()))
-        };
-        let text = |name: &str| -> Result<String> { Ok(String::from_utf8(bytes(name)?)?) };
-        Ok(Artifacts {
-            ptx: text(FILES[0])?,
-            object: bytes(FILES[1])?,
-            listing: text(FILES[2])?,
-            resources: text(FILES[3])?,
-            tables: text(FILES[4])?,
-            speed: text(FILES[5])?,
-            costs: text(FILES[6])?,
-            record: text(FILES[7])?,
-            packed: bytes(FILES[8])?,
-        })
-    }
-
     /// Checks all rules that can be checked without a toolchain.
     pub fn faults(&self) -> Result<Vec<Fault>> {
         let rows = resources::from_csv(&self.resources)?;
@@ -358,13 +327,8 @@ mod tests {
         Ok(Artifacts {
             ptx: ptx.to_owned(),
             object: vec![0x7f, 0xff],
-            listing: String::new(),
-            resources: String::new(),
-            tables: String::new(),
-            speed: String::new(),
-            costs: String::new(),
             record: toml::to_string(&record)?,
-            packed: Vec::new(),
+            ..Artifacts::default()
         })
     }
 
@@ -379,21 +343,15 @@ mod tests {
         assert!(compare(folder.path(), &artifacts("13.5", "-O3", "add.rn.f32")?)?);
         assert!(!compare(folder.path(), &artifacts("13.6", "-O3", "mul.rn.f32")?)?);
 
-        let named = |built: &Artifacts| {
+        let named = |built: &Artifacts| -> Vec<&str> {
             let error = compare(folder.path(), built).expect_err("a difference").to_string();
-            FILES.map(|file| error.contains(&format!("{file}: ")))
+            FILES.into_iter().filter(|file| error.contains(&format!("{file}: "))).collect()
         };
-        assert_eq!(
-            named(&artifacts("13.5", "-O3", "mul.rn.f32")?),
-            [true, false, false, false, false, false, false, false, false]
-        );
-        assert_eq!(
-            named(&artifacts("13.5", "-O2", "add.rn.f32")?),
-            [false, false, false, false, false, false, false, true, false]
-        );
+        assert_eq!(named(&artifacts("13.5", "-O3", "mul.rn.f32")?), ["lockstep.ptx"]);
+        assert_eq!(named(&artifacts("13.5", "-O2", "add.rn.f32")?), ["toolchain.toml"]);
         let mut object = artifacts("13.5", "-O3", "add.rn.f32")?;
         object.object.push(0);
-        assert_eq!(named(&object), [false, true, false, false, false, false, false, false, false]);
+        assert_eq!(named(&object), ["lockstep.gfx942.co"]);
         Ok(())
     }
 }

@@ -5,7 +5,7 @@ use crate::device::{self, GFX942, PTX};
 use crate::resources::{self, PROCESSORS, Row};
 use crate::speed::{self, sass};
 use crate::toolchain::{Toolchain, Versions, output};
-use crate::{Fault, blocks, entries, gfx942, ir, packed, ptx, same_entries, workspace};
+use crate::{Fault, blocks, entries, gfx942, ir, none, packed, ptx, same_entries, workspace};
 use anyhow::{Context, Result, bail};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -207,10 +207,7 @@ pub fn build(tools: &Toolchain, root: &Path, target: &Path) -> Result<Artifacts>
         ),
     };
     faults.extend(artifacts.faults()?);
-    if !faults.is_empty() {
-        let list: Vec<String> = faults.iter().map(|fault| format!("  {fault}")).collect();
-        bail!("{} faults in what was built:\n{}", faults.len(), list.join("\n"));
-    }
+    none(format!("{} faults in what was built", faults.len()), &faults)?;
     println!(
         "checked: {} kernels, PTX and gfx942: entry points, arithmetic, divergence, float mode, spills",
         rows.len()

@@ -3,9 +3,9 @@
 //!
 //! The check reads the compiler's MIR of `core`, where each division has its type and source position.
 
-use crate::Fault;
 use crate::toolchain::output;
-use anyhow::{Context, Result, bail};
+use crate::{Fault, none};
+use anyhow::{Context, Result};
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::process::Command;
@@ -34,26 +34,13 @@ pub fn run(root: &Path) -> Result<()> {
     )?;
     let mir = std::fs::read_to_string(&mir).with_context(|| mir.display().to_string())?;
     let found = divisions(&mir)?;
-    let faults = check(&found);
-    if !faults.is_empty() {
-        let list: Vec<String> = faults.iter().map(Fault::to_string).collect();
-        bail!("`/` on floats in what may run on a GPU; use num::div, num::div64:\n  {}", list.join("\n  "));
-    }
+    none("`/` on floats in what may run on a GPU; use num::div, num::div64", &check(&found))?;
     println!("divisions: {} of floats with `/`, all in host code", found.len());
     Ok(())
 }
 
-/// A floating-point division: file below `core/src`, and line.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Division {
-    /// The file.
-    pub file: String,
-    /// Its line.
-    pub line: usize,
-}
-
-/// All floating-point divisions in a MIR text.
-pub fn divisions(mir: &str) -> Result<Vec<Division>> {
+/// All floating-point divisions in a MIR text: file below `core/src`, and line.
+pub fn divisions(mir: &str) -> Result<Vec<Fault>> {
     let mut types: BTreeMap<&str, &str> = BTreeMap::new();
     let mut found = Vec::new();
     for line in mir.lines() {
@@ -72,9 +59,9 @@ pub fn divisions(mir: &str) -> Result<Vec<Division>> {
             if kind.contains("f32") || kind.contains("f64") {
                 let span = code.split_once("core/src/").with_context(|| format!("MIR, no place: {code}"))?.1;
                 let mut parts = span.split(':');
-                let file = parts.next().unwrap_or_default().to_owned();
+                let file = parts.next().unwrap_or_default();
                 let line = parts.next().unwrap_or_default().parse().context("MIR, a line number")?;
-                found.push(Division { file, line });
+                found.push(Fault::new(file, line, "a division"));
             }
         }
     }
@@ -82,12 +69,10 @@ pub fn divisions(mir: &str) -> Result<Vec<Division>> {
 }
 
 /// Divisions outside host code, and entries of the list without a division.
-pub fn check(found: &[Division]) -> Vec<Fault> {
+pub fn check(found: &[Fault]) -> Vec<Fault> {
     let host = |file: &str| HOST.iter().any(|host| file.starts_with(host));
-    let outside = found.iter().filter(|division| !host(&division.file));
-    let mut faults: Vec<Fault> =
-        outside.map(|division| Fault::new(&division.file, division.line, "a division")).collect();
-    let idle = HOST.iter().filter(|host| !found.iter().any(|division| division.file.starts_with(**host)));
+    let mut faults: Vec<Fault> = found.iter().filter(|division| !host(&division.entry)).cloned().collect();
+    let idle = HOST.iter().filter(|host| !found.iter().any(|division| division.entry.starts_with(**host)));
     faults.extend(
         idle.map(|host| Fault::new(host, 0, "on the list of xtask/src/divisions.rs, but divides nothing")),
     );
@@ -121,7 +106,7 @@ fn ratio::ess(_1: f64, _2: u32) -> f64 {
 
     #[test]
     fn reads_types_and_places() -> Result<()> {
-        let at = |file: &str, line| Division { file: file.to_owned(), line };
+        let at = |file, line| Fault::new(file, line, "a division");
         let found = divisions(MIR)?;
         assert_eq!(found, [at("ratio/ess.rs", 5), at("num/wide.rs", 6), at("kl.rs", 7), at("num/ln.rs", 9)]);
         let faults = check(&found);

@@ -2,8 +2,8 @@
 //! the table.
 
 use crate::toolchain::output;
-use crate::workspace;
-use anyhow::{Context, Result, bail};
+use crate::{none, workspace};
+use anyhow::{Context, Result};
 use cargo_metadata::{DependencyKind, Metadata};
 use std::collections::BTreeMap;
 use std::fs;
@@ -113,16 +113,8 @@ pub fn run(root: &Path) -> Result<()> {
             unrun.extend(unrun_tests(&metadata)?);
         }
     }
-    if !unrun.is_empty() {
-        bail!(
-            "unit tests that never run, because `test = false` is set for their target:\n  {}",
-            unrun.join("\n  ")
-        );
-    }
-    let wrong = check(LAYERS, &folders, &edges);
-    if !wrong.is_empty() {
-        bail!("the layers of the workspace are broken:\n  {}", wrong.join("\n  "));
-    }
+    none("unit tests that never run, because `test = false` is set for their target", &unrun)?;
+    none("the layers of the workspace are broken", &check(LAYERS, &folders, &edges))?;
     println!("layers: {} folders, {} dependencies between them, all upwards in the table", folders.len(), {
         edges.iter().filter(|edge| edge.is_folder).count()
     });

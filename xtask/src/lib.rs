@@ -28,8 +28,9 @@ pub mod toolchain;
 pub mod traffic;
 pub mod width;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use cargo_metadata::{Metadata, MetadataCommand};
+use std::fmt::Display;
 use std::path::Path;
 
 /// A violation of a rule by a built kernel.
@@ -50,13 +51,22 @@ impl Fault {
     }
 }
 
-impl std::fmt::Display for Fault {
+impl Display for Fault {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self.line {
             0 => write!(f, "{}: {}", self.entry, self.what),
             line => write!(f, "{}, line {line}: {}", self.entry, self.what),
         }
     }
+}
+
+/// Errors: the list of `what` is not empty.
+pub fn none(what: impl Display, list: &[impl Display]) -> Result<()> {
+    if list.is_empty() {
+        return Ok(());
+    }
+    let list: String = list.iter().map(|item| format!("\n  {item}")).collect();
+    bail!("{what}:{list}")
 }
 
 /// Every entry point of the table with its op, in table order.

@@ -3,9 +3,9 @@
 //! In Markdown: every relative link, with its `#anchor` where it points to Markdown. In sources and scripts:
 //! every name of a Markdown file and every path below `docs/`.
 
-use crate::Fault;
 use crate::toolchain::output;
-use anyhow::{Context, Result, bail};
+use crate::{Fault, none};
+use anyhow::{Context, Result};
 use pulldown_cmark::{Event, Parser, Tag, TagEnd};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -35,11 +35,9 @@ pub fn run(root: &Path) -> Result<()> {
         texts.insert(file.to_owned(), text);
     }
     let (checked, faults) = check(&texts);
-    if !faults.is_empty() {
-        let list: Vec<String> =
-            faults.iter().map(|fault| format!("{}:{}: {}", fault.entry, fault.line, fault.what)).collect();
-        bail!("{} dangling:\n  {}", list.len(), list.join("\n  "));
-    }
+    let list: Vec<String> =
+        faults.iter().map(|fault| format!("{}:{}: {}", fault.entry, fault.line, fault.what)).collect();
+    none(format!("{} dangling", list.len()), &list)?;
     println!("links: {checked} links and mentions of {} files", texts.len());
     Ok(())
 }

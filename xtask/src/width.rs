@@ -1,8 +1,8 @@
 //! `cargo xtask width`: no line of Rust is longer than 110 characters. rustfmt does not wrap strings,
 //! comments or the bodies of macros.
 
-use crate::Fault;
 use crate::toolchain::output;
+use crate::{Fault, none};
 use anyhow::{Context, Result, bail};
 use std::path::Path;
 use std::process::Command;
@@ -27,10 +27,7 @@ pub fn run(root: &Path) -> Result<()> {
         let text = std::fs::read_to_string(&path).with_context(|| path.display().to_string())?;
         faults.extend(long_lines(file, &text));
     }
-    if !faults.is_empty() {
-        let list: Vec<String> = faults.iter().map(Fault::to_string).collect();
-        bail!("lines of more than {MOST} characters:\n  {}", list.join("\n  "));
-    }
+    none(format!("lines of more than {MOST} characters"), &faults)?;
     println!("width: at most {MOST} characters in every line of {} files", files.len());
     Ok(())
 }

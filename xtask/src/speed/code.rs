@@ -44,23 +44,6 @@ pub struct Op {
     pub counts: bool,
 }
 
-impl Op {
-    /// An instruction that neither loads, stores nor jumps.
-    pub fn of(line: usize, unit: Unit, names: Vec<u32>) -> Op {
-        Op {
-            line,
-            unit,
-            loads: 0,
-            stores: 0,
-            fills: Vec::new(),
-            names,
-            waits: false,
-            calls: false,
-            counts: false,
-        }
-    }
-}
-
 /// An entry point.
 #[derive(Clone, Debug, Default)]
 pub struct Code {

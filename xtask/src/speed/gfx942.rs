@@ -18,17 +18,18 @@ fn op(instruction: &Instruction) -> Result<Op> {
     let base = instruction.base();
     let mut names = instruction.reads();
     names.extend(instruction.writes());
-    let mut op = Op::of(instruction.line, unit(base), names);
-    op.waits = base == "s_waitcnt";
-    op.calls = base.starts_with("s_swappc");
-    op.counts = base == "v_bcnt_u32_b32";
-    if let Some(width) = base.strip_prefix("global_load_") {
-        op.loads = bytes(width)?;
-        op.fills = instruction.writes();
-    } else if let Some(width) = base.strip_prefix("global_store_") {
-        op.stores = bytes(width)?;
-    }
-    Ok(op)
+    let (load, store) = (base.strip_prefix("global_load_"), base.strip_prefix("global_store_"));
+    Ok(Op {
+        line: instruction.line,
+        unit: unit(base),
+        loads: load.map_or(Ok(0), bytes)?,
+        stores: store.map_or(Ok(0), bytes)?,
+        fills: if load.is_some() { instruction.writes() } else { Vec::new() },
+        names,
+        waits: base == "s_waitcnt",
+        calls: base.starts_with("s_swappc"),
+        counts: base == "v_bcnt_u32_b32",
+    })
 }
 
 fn bytes(width: &str) -> Result<u32> {

@@ -92,19 +92,18 @@ impl<'a> Line<'a> {
 
     fn op(&self) -> Result<Op> {
         let unit = unit(self.base()).with_context(|| format!("line {}: {}", self.number, self.mnemonic))?;
-        let mut op = Op::of(self.number, unit, self.registers());
+        let (names, mut loads, mut stores, mut fills) = (self.registers(), 0, 0, Vec::new());
         match self.base() {
             "LDG" | "LD" => {
-                op.loads = self.bytes();
-                let first = op.names.first().copied().context("a load without a register")?;
-                op.fills = (first..first + op.loads.div_ceil(4)).collect();
+                loads = self.bytes();
+                let first = names.first().copied().context("a load without a register")?;
+                fills = (first..first + loads.div_ceil(4)).collect();
             }
-            "STG" | "ST" => op.stores = self.bytes(),
-            "CALL" => op.calls = true,
-            "POPC" => op.counts = true,
+            "STG" | "ST" => stores = self.bytes(),
             _ => {}
         }
-        Ok(op)
+        let (calls, counts) = (self.base() == "CALL", self.base() == "POPC");
+        Ok(Op { line: self.number, unit, loads, stores, fills, names, waits: false, calls, counts })
     }
 }
 

@@ -254,13 +254,19 @@ pub fn csv(rows: &[Row]) -> String {
     text
 }
 
+/// A line of a table of entry points: op, entry point and element, and the numbers after them.
+pub(crate) fn fields(line: &str) -> Result<([String; 3], Vec<u32>)> {
+    let fields: Vec<&str> = line.split(',').collect();
+    let [op, entry, element, numbers @ ..] = &fields[..] else { bail!("a short line: {line}") };
+    let numbers: Vec<u32> =
+        numbers.iter().map(|n| n.parse().with_context(|| line.to_owned())).collect::<Result<_>>()?;
+    Ok(([op, entry, element].map(|&word| word.to_owned()), numbers))
+}
+
 /// Parses the CSV table.
 pub fn from_csv(text: &str) -> Result<Vec<Row>> {
     let row = |line: &str| -> Result<Row> {
-        let fields: Vec<&str> = line.split(',').collect();
-        let [op, entry, element, numbers @ ..] = &fields[..] else { bail!("a short line: {line}") };
-        let numbers: Vec<u32> =
-            numbers.iter().map(|n| n.parse().with_context(|| line.to_owned())).collect::<Result<_>>()?;
+        let ([op, entry, element], numbers) = fields(line)?;
         let mut next = numbers.into_iter();
         let mut next = || next.next().with_context(|| format!("a short line: {line}"));
         let bytes = next()?;
@@ -284,7 +290,6 @@ pub fn from_csv(text: &str) -> Result<Vec<Row>> {
         for value in &mut gfx942 {
             *value = next()?;
         }
-        let [op, entry, element] = [op, entry, element].map(|&word| word.to_owned());
         Ok(Row { op, entry, element, bytes, ptx_fused, ptx, block_fused, block, gfx942_fused, gfx942 })
     };
     text.lines().skip(1).map(row).collect()

@@ -3,7 +3,8 @@
 use super::code::Trip;
 use super::model::{H200, MI300X, Machine};
 use crate::Fault;
-use anyhow::{Context, Result, bail};
+use crate::resources::fields;
+use anyhow::{Result, ensure};
 use std::fmt::Write;
 
 /// An entry point on one vendor.
@@ -58,73 +59,46 @@ impl Side {
         (self.elements > 0).then_some((100.0 * share).round() as u32)
     }
 
-    fn numbers(&self) -> [u32; 15] {
-        let Trip { instructions, alu, single, double, quarter, shuffles, loads, stores, round_trips, waits } =
-            self.trip;
-        let [mask, of_mask] = self.mask;
-        let trip = [instructions, alu, single, double, quarter, shuffles, loads, stores, round_trips, waits];
-        let mut numbers = [self.elements; 15];
-        numbers[1..11].copy_from_slice(&trip);
-        numbers[11..].copy_from_slice(&[mask, of_mask, self.registers, self.warps]);
-        numbers
-    }
-
-    fn of_numbers(numbers: &[u32]) -> Option<Side> {
-        let &[
-            elements,
-            instructions,
-            alu,
-            single,
-            double,
-            quarter,
-            shuffles,
-            loads,
-            stores,
-            round_trips,
-            waits,
-            mask,
-            of_mask,
-            registers,
-            warps,
-        ] = numbers
-        else {
-            return None;
-        };
-        let trip =
-            Trip { instructions, alu, single, double, quarter, shuffles, loads, stores, round_trips, waits };
-        Some(Side { trip, elements, mask: [mask, of_mask], registers, warps })
+    fn of(numbers: &[u32]) -> Side {
+        let mut side = Side::default();
+        COLUMNS.iter().zip(numbers).for_each(|((_, place), number)| *place(&mut side) = *number);
+        side
     }
 }
 
-const COLUMNS: [&str; 15] = [
-    "elements",
-    "instructions",
-    "alu",
-    "f32",
-    "f64",
-    "quarter",
-    "shuffles",
-    "loads",
-    "stores",
-    "round_trips",
-    "waits",
-    "mask_instructions",
-    "mask_elements",
-    "registers",
-    "warps",
+/// A column of the CSV: its name and where its number stands.
+type Column = (&'static str, fn(&mut Side) -> &mut u32);
+
+const COLUMNS: [Column; 15] = [
+    ("elements", |side| &mut side.elements),
+    ("instructions", |side| &mut side.trip.instructions),
+    ("alu", |side| &mut side.trip.alu),
+    ("f32", |side| &mut side.trip.single),
+    ("f64", |side| &mut side.trip.double),
+    ("quarter", |side| &mut side.trip.quarter),
+    ("shuffles", |side| &mut side.trip.shuffles),
+    ("loads", |side| &mut side.trip.loads),
+    ("stores", |side| &mut side.trip.stores),
+    ("round_trips", |side| &mut side.trip.round_trips),
+    ("waits", |side| &mut side.trip.waits),
+    ("mask_instructions", |side| &mut side.mask[0]),
+    ("mask_elements", |side| &mut side.mask[1]),
+    ("registers", |side| &mut side.registers),
+    ("warps", |side| &mut side.warps),
 ];
 
 /// Renders the table as CSV: the counts. What follows from them is in [`markdown`].
 pub fn csv(rows: &[Row]) -> String {
     let mut text = String::from("op,entry,element,bytes");
     for vendor in ["cuda", "rocm"] {
-        COLUMNS.iter().for_each(|column| _ = write!(text, ",{vendor}_{column}"));
+        COLUMNS.iter().for_each(|(column, _)| _ = write!(text, ",{vendor}_{column}"));
     }
     text.push('\n');
     for row in rows {
         let _ = write!(text, "{},{},{},{}", row.op, row.entry, row.element, row.bytes);
-        let numbers = row.cuda.numbers().into_iter().chain(row.rocm.numbers());
-        numbers.for_each(|number| _ = write!(text, ",{number}"));
+        for mut side in [row.cuda, row.rocm] {
+            COLUMNS.iter().for_each(|(_, place)| _ = write!(text, ",{}", place(&mut side)));
+        }
         text.push('\n');
     }
     text
@@ -133,14 +107,10 @@ pub fn csv(rows: &[Row]) -> String {
 /// Parses the CSV table.
 pub fn from_csv(text: &str) -> Result<Vec<Row>> {
     let row = |line: &str| -> Result<Row> {
-        let fields: Vec<&str> = line.split(',').collect();
-        let [op, entry, element, bytes, numbers @ ..] = &fields[..] else { bail!("a short line: {line}") };
-        let numbers: Vec<u32> =
-            numbers.iter().map(|n| n.parse().with_context(|| line.to_owned())).collect::<Result<_>>()?;
-        let (cuda, rocm) = numbers.split_at(COLUMNS.len().min(numbers.len()));
-        let side = |numbers| Side::of_numbers(numbers).with_context(|| format!("a short line: {line}"));
-        let [op, entry, element] = [op, entry, element].map(|&word| word.to_owned());
-        Ok(Row { op, entry, element, bytes: bytes.parse()?, cuda: side(cuda)?, rocm: side(rocm)? })
+        let ([op, entry, element], numbers) = fields(line)?;
+        ensure!(numbers.len() == 1 + 2 * COLUMNS.len(), "a short line: {line}");
+        let (cuda, rocm) = numbers[1..].split_at(COLUMNS.len());
+        Ok(Row { op, entry, element, bytes: numbers[0], cuda: Side::of(cuda), rocm: Side::of(rocm) })
     };
     text.lines().skip(1).map(row).collect()
 }
@@ -236,6 +206,7 @@ pub fn worse(old: &[Row], new: &[Row]) -> Vec<Fault> {
 mod tests {
     use super::super::{measure, sass::tests};
     use super::*;
+    use anyhow::Context;
 
     fn rows(listing: &str) -> Result<Vec<Row>> {
         // Nine bytes read and four written: coefficients of a policy loss.

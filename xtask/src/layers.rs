@@ -25,63 +25,56 @@ const fn layer(folder: &'static str, uses: &'static [&'static str]) -> Layer {
     Layer { folder, uses, tests: &[] }
 }
 
+impl Layer {
+    const fn tests(self, tests: &'static [&'static str]) -> Layer {
+        Layer { tests, ..self }
+    }
+}
+
 /// The table, from the bottom of the workspace to its top. Build dependencies may only point upwards in it;
 /// tests may use what they compare with.
 pub const LAYERS: &[Layer] = &[
     layer("core", &[]),
     layer("schedule", &["core"]),
     layer("cpu-ref", &["core"]),
-    Layer { folder: "kernels", uses: &["core"], tests: &["cpu-ref", "conformance"] },
-    Layer { folder: "gpu", uses: &["core"], tests: &["cpu-ref", "gpu/testing", "conformance"] },
+    layer("kernels", &["core"]).tests(&["cpu-ref", "conformance"]),
+    layer("gpu", &["core"]).tests(&["cpu-ref", "gpu/testing", "conformance"]),
     // Development only: a driver that computes with the reference.
     layer("gpu/testing", &["core", "cpu-ref", "kernels", "gpu"]),
-    Layer { folder: "cuda", uses: &["core", "kernels", "gpu"], tests: &["gpu/testing"] },
-    Layer { folder: "rocm", uses: &["core", "kernels", "gpu"], tests: &["gpu/testing"] },
+    layer("cuda", &["core", "kernels", "gpu"]).tests(&["gpu/testing"]),
+    layer("rocm", &["core", "kernels", "gpu"]).tests(&["gpu/testing"]),
     layer("embedded", &["core", "cpu-ref"]),
     layer("embedded/bare", &["core", "cpu-ref", "embedded"]),
     layer("ops", &["core", "schedule", "cpu-ref", "kernels", "gpu", "cuda", "rocm"]),
     layer("lockstep", &["core", "schedule", "cpu-ref", "kernels", "gpu", "cuda", "rocm", "ops"]),
     layer("conformance/recipes", &["lockstep"]),
-    Layer {
-        folder: "conformance",
-        uses: &[
-            "core",
-            "cpu-ref",
-            "kernels",
-            "gpu",
-            "cuda",
-            "rocm",
-            "embedded",
-            "lockstep",
-            "conformance/recipes",
-        ],
-        tests: &["emulator/abi"],
-    },
+    layer(
+        "conformance",
+        &["core", "cpu-ref", "kernels", "gpu", "cuda", "rocm", "embedded", "lockstep", "conformance/recipes"],
+    )
+    .tests(&["emulator/abi"]),
     layer("catalogue", &["lockstep"]),
     layer("golden", &["core", "lockstep"]),
     layer("trainer", &["embedded", "lockstep", "catalogue", "golden", "conformance"]),
     layer("capi", &["core", "lockstep"]),
     layer("interop", &["lockstep"]),
     layer("python", &["core", "lockstep", "capi"]),
-    Layer {
-        folder: "benches",
-        uses: &["core", "cpu-ref", "kernels", "gpu", "cuda", "rocm", "lockstep", "catalogue", "conformance"],
-        tests: &["gpu/testing"],
-    },
+    layer(
+        "benches",
+        &["core", "cpu-ref", "kernels", "gpu", "cuda", "rocm", "lockstep", "catalogue", "conformance"],
+    )
+    .tests(&["gpu/testing"]),
     layer("web", &["cpu-ref", "embedded", "lockstep", "catalogue", "conformance/recipes"]),
     // Development only: the shipped GPU code run on a CPU, and driver libraries made from it.
-    Layer { folder: "emulator", uses: &[], tests: &["core", "kernels"] },
+    layer("emulator", &[]).tests(&["core", "kernels"]),
     layer("emulator/abi", &["emulator"]),
-    Layer {
-        folder: "emulator/libcuda",
-        uses: &["emulator", "emulator/abi"],
-        tests: &["core", "gpu", "cuda", "conformance"],
-    },
-    Layer {
-        folder: "emulator/libamdhip64",
-        uses: &["emulator", "emulator/abi"],
-        tests: &["core", "gpu", "rocm", "conformance"],
-    },
+    layer("emulator/libcuda", &["emulator", "emulator/abi"]).tests(&["core", "gpu", "cuda", "conformance"]),
+    layer("emulator/libamdhip64", &["emulator", "emulator/abi"]).tests(&[
+        "core",
+        "gpu",
+        "rocm",
+        "conformance",
+    ]),
     layer("xtask", &["core", "kernels", "emulator"]),
     layer("fuzz", &["core", "cpu-ref", "lockstep", "golden", "conformance", "trainer"]),
 ];

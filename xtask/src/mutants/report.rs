@@ -11,31 +11,24 @@ use std::path::Path;
 const LEAST: f64 = 98.0;
 
 /// Why changes pass: file, the beginning of their names, the reason.
-pub(super) type Reasons = Vec<(String, String, String)>;
+pub(super) type Reasons = Vec<[&'static str; 3]>;
 
 /// The committed reasons.
 pub(super) fn reasons() -> Result<Reasons> {
-    let read = |line: &str| {
-        let mut parts = line.splitn(3, " | ");
-        Some((
-            parts.next()?.trim().to_owned(),
-            parts.next()?.trim().to_owned(),
-            parts.next()?.trim().to_owned(),
-        ))
+    let read = |line: &'static str| {
+        let parts: Vec<&str> = line.splitn(3, " | ").map(str::trim).collect();
+        <[&str; 3]>::try_from(parts).ok().with_context(|| format!("expected file | change | reason: {line}"))
     };
     let lines = include_str!("reasons.txt").lines().filter(|line| !line.is_empty() && !line.starts_with('#'));
-    lines.map(|line| read(line).with_context(|| format!("expected file | change | reason: {line}"))).collect()
+    lines.map(read).collect()
 }
 
-fn reason<'a>(reasons: &'a Reasons, mutant: &Mutant) -> Option<&'a str> {
+fn reason(reasons: &Reasons, mutant: &Mutant) -> Option<&'static str> {
     let fits = |name: &str| match name.strip_suffix('*') {
         Some(begin) => mutant.name.starts_with(begin),
         None => mutant.name == name,
     };
-    reasons
-        .iter()
-        .find(|(file, name, _)| *file == mutant.file && fits(name))
-        .map(|(_, _, reason)| &reason[..])
+    reasons.iter().find(|[file, name, _]| *file == mutant.file && fits(name)).map(|[_, _, reason]| *reason)
 }
 
 #[derive(Clone, Copy, Default)]
@@ -53,7 +46,7 @@ struct Passed {
     cases: usize,
     other: usize,
     tests: usize,
-    reason: Option<String>,
+    reason: Option<&'static str>,
 }
 
 /// The whole.
@@ -68,7 +61,7 @@ impl Report {
     /// Of the changes that were asked for, by the results so far.
     pub(super) fn new(asked: &[&Mutant], results: &BTreeMap<String, Outcome>, reasons: &Reasons) -> Report {
         let (mut files, mut passed) = (BTreeMap::<String, Count>::new(), Vec::new());
-        let mut used = BTreeSet::new();
+        let mut used = BTreeSet::<&str>::new();
         for mutant in asked {
             let Some(outcome) = results.get(&mutant.key()) else { continue };
             let count = files.entry(mutant.file.clone()).or_default();
@@ -77,8 +70,8 @@ impl Report {
                 Outcome::Oracle(_) => count.oracle += 1,
                 Outcome::Test(_) => count.tests += 1,
                 Outcome::Survived { cases, other, tests } => {
-                    let reason = reason(reasons, mutant).map(str::to_owned);
-                    used.extend(reason.clone());
+                    let reason = reason(reasons, mutant);
+                    used.extend(reason);
                     *if reason.is_some() { &mut count.explained } else { &mut count.open } += 1;
                     let (mutant, cases, other, tests) = ((*mutant).clone(), *cases, *other, *tests);
                     passed.push(Passed { mutant, cases, other, tests, reason });
@@ -86,8 +79,8 @@ impl Report {
             }
         }
         passed.sort_by(|a, b| a.mutant.cmp(&b.mutant));
-        let idle = reasons.iter().filter(|(_, _, why)| !used.contains(why));
-        let idle = idle.map(|(file, name, _)| format!("{file} {name}")).collect();
+        let idle = reasons.iter().filter(|[_, _, why]| !used.contains(why));
+        let idle = idle.map(|[file, name, _]| format!("{file} {name}")).collect();
         Report { asked: asked.len(), files, passed, idle }
     }
 
@@ -156,7 +149,7 @@ impl Report {
         for Passed { mutant, cases, other, reason, .. } in &self.passed {
             let change = mutant.name.replace('|', "\\|");
             let bits = if *cases == 0 { "not reached".into() } else { format!("{other} of {cases} cases") };
-            let why = reason.as_deref().unwrap_or("**none**");
+            let why = reason.unwrap_or("**none**");
             let _ = writeln!(text, "| `{}:{}` | `{change}` | {bits} | {why} |", mutant.file, mutant.line);
         }
         std::fs::write(root.join("docs/mutants.md"), text).context("docs/mutants.md")

@@ -164,20 +164,9 @@ mod tests {
     /// All changes of a text, each applied alone.
     fn rewritten(text: &str) -> String {
         let places = places(text).unwrap();
-        let mut id = 0;
-        let ids: Vec<Vec<u32>> = places
-            .iter()
-            .map(|place| {
-                place
-                    .becomes
-                    .iter()
-                    .map(|_| {
-                        id += 1;
-                        id
-                    })
-                    .collect()
-            })
-            .collect();
+        let mut numbers = 1..;
+        let ids: Vec<Vec<u32>> =
+            places.iter().map(|place| numbers.by_ref().take(place.becomes.len()).collect()).collect();
         let (out, written) = rewrite(text, &places, &ids);
         syn::parse_file(&out).unwrap_or_else(|error| panic!("{error}: {out}"));
         assert!(written.iter().all(|w| w.bytes.end > w.bytes.start), "{written:?}");

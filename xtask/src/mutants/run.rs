@@ -87,12 +87,8 @@ impl Run<'_> {
             Ok(())
         };
         std::thread::scope(|scope| {
-            let workers = [0, 1].map(|number| {
-                scope.spawn({
-                    let work = &work;
-                    move || work(number)
-                })
-            });
+            let work = &work;
+            let workers = [0, 1].map(|number| scope.spawn(move || work(number)));
             workers.into_iter().try_for_each(|worker| worker.join().expect("no panic"))
         })
     }

@@ -164,17 +164,17 @@ pub(super) fn caught(
             continue;
         }
         let said = String::from_utf8_lossy(&fs::read(log)?).into_owned();
-        if ended.is_none() {
-            return Ok(Ok(format!("{}: no end", PROGRAMS[program].0)));
-        }
-        match failed(&said) {
-            Some(name) => return Ok(Ok(format!("{}: {name}", PROGRAMS[program].0))),
+        let by = match (ended, failed(&said)) {
+            (None, _) => "no end".to_owned(),
+            (_, Some(name)) => name,
             // Stopped in the middle: not even a panic.
-            None if !said.contains("test result") => {
-                return Ok(Ok(format!("{}: aborted", PROGRAMS[program].0)));
+            _ if !said.contains("test result") => "aborted".to_owned(),
+            _ => {
+                passed += names.len();
+                continue;
             }
-            None => passed += names.len(),
-        }
+        };
+        return Ok(Ok(format!("{}: {by}", PROGRAMS[program].0)));
     }
     Ok(Err(passed))
 }

@@ -78,19 +78,19 @@ impl Artifacts {
         let costs = speed::from_csv(&self.speed)?;
 
         let mut faults = Vec::new();
-        let of = |kernels: &BTreeMap<String, Kernel>| kernels.keys().cloned().collect::<Vec<_>>();
-        for (what, found) in [
-            ("PTX", modules.names()),
-            ("code object", of(&kernels)),
-            ("listing", listed.iter().map(|function| function.name.clone()).collect()),
-            ("resource table", rows.iter().map(|row| row.entry.clone()).collect()),
-            ("speed table", costs.iter().map(|row| row.entry.clone()).collect()),
-        ] {
+        let found: [(&str, Vec<&str>); 5] = [
+            ("PTX", modules.functions.iter().map(|function| &function.name[..]).collect()),
+            ("code object", kernels.keys().map(String::as_str).collect()),
+            ("listing", listed.iter().map(|function| &function.name[..]).collect()),
+            ("resource table", rows.iter().map(|row| &row.entry[..]).collect()),
+            ("speed table", costs.iter().map(|row| &row.entry[..]).collect()),
+        ];
+        for (what, found) in found {
             let mut wanted: Vec<&str> = entries().iter().map(|(_, entry)| *entry).collect();
             if what == "PTX" {
                 wanted.extend(blocks());
             }
-            faults.extend(same_entries(what, &found.iter().map(String::as_str).collect::<Vec<_>>(), &wanted));
+            faults.extend(same_entries(what, &found, &wanted));
         }
         faults.extend(code_object::check(&kernels));
         faults.extend(resources::check(&rows));

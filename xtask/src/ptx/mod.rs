@@ -13,11 +13,6 @@ use crate::ir::Fused;
 use std::collections::BTreeMap;
 
 impl Module {
-    /// Names of the entry points.
-    pub fn names(&self) -> Vec<String> {
-        self.functions.iter().map(|function| function.name.clone()).collect()
-    }
-
     /// Fused multiply-adds of each function.
     pub fn fused(&self) -> BTreeMap<String, Fused> {
         let of = |function: &Function| {
@@ -125,7 +120,7 @@ pub(crate) mod tests {
 	st.global.b32 	[%rd2+4], %r3;";
         assert_eq!(faults(body), []);
         let module = parse(&module(body)).expect("a module");
-        assert_eq!(module.names(), ["hot"]);
+        assert_eq!(module.functions.len(), 1);
         assert_eq!(module.fused()["hot"], Fused { single: 1, double: 1 });
         let function = &module.functions[0];
         assert_eq!(function.code.len(), 5 + 4 + 1, "{:?}", function.code);

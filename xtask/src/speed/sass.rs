@@ -10,28 +10,22 @@ use std::collections::BTreeMap;
 /// Errors: a jump whose targets are not known; an instruction whose unit is not known.
 pub fn parse(text: &str, cubin: &[u8]) -> Result<Vec<Code>> {
     let file = object::read::elf::ElfFile64::<object::LittleEndian>::parse(cubin).context("not a cubin")?;
-    let mut codes = Vec::new();
-    let mut lines: Vec<(usize, &str)> = Vec::new();
-    let mut name = None;
-    let mut close = |name: Option<&str>, lines: &mut Vec<(usize, &str)>| -> Result<()> {
-        // Rows that a block shares are too few to keep a device busy: their cost is not an element's.
-        if let Some(name) = name.filter(|name| !crate::blocks().contains(name)) {
-            // Constants of the compiler, among them the tables of indirect jumps.
-            let constants = file.section_by_name(&format!(".nv.constant2.{name}"));
-            let constants = constants.map(|section| section.data()).transpose()?.unwrap_or_default();
-            codes.push(function(name, lines, constants).with_context(|| format!("SASS of {name}"))?);
-        }
-        lines.clear();
-        Ok(())
-    };
+    let mut entries: Vec<(&str, Vec<(usize, &str)>)> = Vec::new();
     for (index, line) in text.lines().enumerate() {
-        if let Some(of) = line.trim().strip_prefix(".text.").and_then(|label| label.strip_suffix(':')) {
-            close(name.replace(of), &mut lines)?;
-        } else {
+        if let Some(name) = line.trim().strip_prefix(".text.").and_then(|label| label.strip_suffix(':')) {
+            entries.push((name, Vec::new()));
+        } else if let Some((_, lines)) = entries.last_mut() {
             lines.push((index + 1, line));
         }
     }
-    close(name, &mut lines)?;
+    let mut codes = Vec::new();
+    // Rows that a block shares are too few to keep a device busy: their cost is not an element's.
+    for (name, lines) in entries.iter().filter(|(name, _)| !crate::blocks().contains(name)) {
+        // Constants of the compiler, among them the tables of indirect jumps.
+        let constants = file.section_by_name(&format!(".nv.constant2.{name}"));
+        let constants = constants.map(|section| section.data()).transpose()?.unwrap_or_default();
+        codes.push(function(name, lines, constants).with_context(|| format!("SASS of {name}"))?);
+    }
     ensure!(!codes.is_empty(), "no entry point in the disassembly");
     Ok(codes)
 }

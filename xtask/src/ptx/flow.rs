@@ -1,6 +1,8 @@
 //! Basic blocks of a function, and which branches decide whether a block runs.
 
 use super::Function;
+use petgraph::algo::dominators::{Dominators, simple_fast};
+use petgraph::graph::{DiGraph, NodeIndex};
 use std::collections::BTreeSet;
 use std::ops::Range;
 
@@ -10,6 +12,8 @@ pub(super) struct Flow {
     pub(super) blocks: Vec<Range<usize>>,
     /// Successors of each block.
     pub(super) next: Vec<Vec<usize>>,
+    /// Which blocks post-dominate each block that reaches the exit.
+    after: Dominators<NodeIndex<usize>>,
 }
 
 impl Flow {
@@ -37,51 +41,33 @@ impl Flow {
             }
             next
         });
-        Flow { next: next.collect(), blocks }
-    }
-
-    /// For each block, the blocks that post-dominate it, itself included; the exit is the last column.
-    fn post_dominators(&self) -> Vec<Vec<bool>> {
-        let exit = self.blocks.len();
-        let mut sets = vec![vec![true; exit + 1]; exit];
-        let only_exit: Vec<bool> = (0..=exit).map(|block| block == exit).collect();
-        sets.push(only_exit);
-        let mut changed = true;
-        while changed {
-            changed = false;
-            for block in (0..exit).rev() {
-                let meet = |x: usize| x == block || self.next[block].iter().all(|&next| sets[next][x]);
-                let set: Vec<bool> = (0..=exit).map(meet).collect();
-                if set != sets[block] {
-                    sets[block] = set;
-                    changed = true;
-                }
-            }
-        }
-        sets
+        let next: Vec<Vec<usize>> = next.collect();
+        let back = next.iter().enumerate().flat_map(|(from, next)| next.iter().map(move |&to| (to, from)));
+        // The exit is a node even if no block reaches it.
+        let back = DiGraph::<(), (), usize>::from_edges(back.chain([(exit, exit)]));
+        let after = simple_fast(&back, exit.into());
+        Flow { blocks, next, after }
     }
 
     /// For each block, the blocks whose execution its branch decides.
     pub(super) fn decided(&self) -> Vec<Vec<usize>> {
-        let after = self.post_dominators();
+        let after = |block: usize| {
+            let nodes = self.after.dominators(block.into())?;
+            Some(nodes.map(|node| node.index()).collect())
+        };
+        let after: Vec<Option<BTreeSet<usize>>> = (0..=self.blocks.len()).map(after).collect();
+        // Every block counts as coming after one that never reaches the exit.
+        let is_after = |block: usize, x: usize| after[block].as_ref().is_none_or(|after| after.contains(&x));
         let decided = |branch: usize| {
-            let on_one_way = |x: usize| self.next[branch].iter().any(|&next| after[next][x]);
-            let on_all_ways = |x: usize| after[branch][x] && x != branch;
+            let on_one_way = |x: usize| self.next[branch].iter().any(|&next| is_after(next, x));
+            let on_all_ways = |x: usize| is_after(branch, x) && x != branch;
             (0..self.blocks.len()).filter(|&x| on_one_way(x) && !on_all_ways(x)).collect()
         };
         (0..self.blocks.len()).map(decided).collect()
     }
 
-    /// Reachable blocks that never reach the exit.
+    /// Blocks that never reach the exit.
     pub(super) fn endless(&self) -> Vec<usize> {
-        let exit = self.blocks.len();
-        let mut ends = vec![false; exit];
-        ends.push(true);
-        for _ in 0..exit {
-            for block in (0..exit).rev() {
-                ends[block] |= self.next[block].iter().any(|&next| ends[next]);
-            }
-        }
-        (0..exit).filter(|&block| !ends[block]).collect()
+        (0..self.blocks.len()).filter(|&block| self.after.dominators(block.into()).is_none()).collect()
     }
 }

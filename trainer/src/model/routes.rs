@@ -1,7 +1,5 @@
 //! Lockstep's router inside the model: its gating as a candle op, and what a pass replays and records.
 
-use std::sync::Arc;
-
 use anyhow::{Context, Result, bail};
 use candle_core::{CpuStorage, CustomOp1, CustomOp2, Layout, Shape, Tensor};
 use lockstep::core::ragged::Mask;
@@ -98,7 +96,7 @@ impl Gate {
             record.scores.extend(&flat);
             record.attached = Some(scores.clone());
         }
-        let gates = scores.apply_op1(Gates { gate: self.clone(), gating: Arc::new(gating) })?;
+        let gates = scores.apply_op1(Gates { gate: self.clone(), gating })?;
         Ok((chosen, gates))
     }
 }
@@ -106,7 +104,7 @@ impl Gate {
 /// Maps scores to gates, which were already computed together with the choice of experts.
 struct Gates {
     gate: Gate,
-    gating: Arc<Gating>,
+    gating: Gating,
 }
 
 impl CustomOp1 for Gates {
@@ -120,18 +118,12 @@ impl CustomOp1 for Gates {
     }
 
     fn bwd(&self, scores: &Tensor, _: &Tensor, grad: &Tensor) -> candle_core::Result<Option<Tensor>> {
-        let op = GatesBackward { gate: self.gate.clone(), gating: self.gating.clone() };
-        Ok(Some(scores.contiguous()?.apply_op2_no_bwd(&grad.contiguous()?, &op)?))
+        Ok(Some(scores.contiguous()?.apply_op2_no_bwd(&grad.contiguous()?, self)?))
     }
 }
 
 /// Maps the gradient of the gates to that of the scores.
-struct GatesBackward {
-    gate: Gate,
-    gating: Arc<Gating>,
-}
-
-impl CustomOp2 for GatesBackward {
+impl CustomOp2 for Gates {
     fn name(&self) -> &'static str {
         "lockstep-gates-backward"
     }

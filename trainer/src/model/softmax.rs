@@ -12,11 +12,6 @@ struct Softmax {
     causal: bool,
 }
 
-/// The gradient: y * (g - sum(y * g)) * scale.
-struct SoftmaxBackward {
-    scale: f32,
-}
-
 /// The softmax of `scale * x` over the last dimension.
 pub(super) fn softmax(x: &Tensor, scale: f32, causal: bool) -> Result<Tensor> {
     Ok(x.contiguous()?.apply_op1(Softmax { scale, causal })?)
@@ -50,12 +45,12 @@ impl CustomOp1 for Softmax {
     }
 
     fn bwd(&self, _: &Tensor, y: &Tensor, grad: &Tensor) -> candle_core::Result<Option<Tensor>> {
-        let op = SoftmaxBackward { scale: self.scale };
-        Ok(Some(y.contiguous()?.apply_op2_no_bwd(&grad.contiguous()?, &op)?))
+        Ok(Some(y.contiguous()?.apply_op2_no_bwd(&grad.contiguous()?, self)?))
     }
 }
 
-impl CustomOp2 for SoftmaxBackward {
+/// The gradient: y * (g - sum(y * g)) * scale.
+impl CustomOp2 for Softmax {
     fn name(&self) -> &'static str {
         "scaled-softmax-backward"
     }

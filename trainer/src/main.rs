@@ -46,47 +46,36 @@ fn finished(finished: bool) -> ExitCode {
 }
 
 fn run(command: Command) -> Result<ExitCode> {
-    match command {
+    let mut code = ExitCode::SUCCESS;
+    let said = match command {
         Command::Train(args) => {
             threads::quiet_candle()?;
-            Ok(finished(train::train(&args)?))
+            return Ok(finished(train::train(&args)?));
+        }
+        Command::Study(args) => {
+            threads::quiet_candle()?;
+            return Ok(finished(study::study(&args)?));
         }
         Command::Score(args) => {
             let (summary, warnings) = score::score(&args)?;
             for warning in warnings {
                 let _ = writeln!(std::io::stderr(), "warning: {warning}");
             }
-            print(&format!("{summary}\n"))?;
-            Ok(ExitCode::SUCCESS)
-        }
-        Command::Explain(args) => {
-            print(&explain::explain(&args)?)?;
-            Ok(ExitCode::SUCCESS)
-        }
-        Command::Rollouts(args) => {
-            print(&format!("{}\n", synthesize::write(&args)?))?;
-            Ok(ExitCode::SUCCESS)
-        }
-        Command::Study(args) => {
-            threads::quiet_candle()?;
-            Ok(finished(study::study(&args)?))
-        }
-        Command::Devices => {
-            print(&devices::list())?;
-            Ok(ExitCode::SUCCESS)
-        }
-        Command::List(args) => {
-            print(&list::list(&args)?)?;
-            Ok(ExitCode::SUCCESS)
-        }
-        Command::Tree(args) => {
-            print(&tree::tree(&args)?)?;
-            Ok(ExitCode::SUCCESS)
+            format!("{summary}\n")
         }
         Command::Verify(args) => {
             let (report, agrees) = verify::verify(&args)?;
-            print(&format!("{report}\n"))?;
-            Ok(if agrees { ExitCode::SUCCESS } else { ExitCode::from(DISAGREES) })
+            if !agrees {
+                code = ExitCode::from(DISAGREES);
+            }
+            format!("{report}\n")
         }
-    }
+        Command::Rollouts(args) => format!("{}\n", synthesize::write(&args)?),
+        Command::Explain(args) => explain::explain(&args)?,
+        Command::Devices => devices::list(),
+        Command::List(args) => list::list(&args)?,
+        Command::Tree(args) => tree::tree(&args)?,
+    };
+    print(&said)?;
+    Ok(code)
 }

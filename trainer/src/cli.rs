@@ -1,6 +1,6 @@
 //! The command line.
 
-use clap::{Parser, Subcommand};
+use clap::{Parser, Subcommand, ValueEnum};
 
 use crate::explain::ExplainArgs;
 use crate::list::ListArgs;
@@ -47,6 +47,16 @@ pub enum Command {
     /// Draw the prefix tree of a group of rollouts with its values
     Tree(TreeArgs),
 }
+
+/// The name of an option's value.
+pub(crate) trait ValueName: ValueEnum {
+    /// As it is written on the command line.
+    fn name(&self) -> String {
+        self.to_possible_value().map_or_else(String::new, |value| value.get_name().to_owned())
+    }
+}
+
+impl<T: ValueEnum> ValueName for T {}
 
 #[cfg(test)]
 mod tests {

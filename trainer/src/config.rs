@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::adamw::AdamConfig;
+use crate::cli::ValueName;
 use crate::model::{Manner, PrecisionFlow, Shape};
 use crate::rl;
 use crate::routing::Routing;

@@ -12,6 +12,7 @@ use serde::{Deserialize, Serialize};
 
 use super::shape::{Weight, Weights, round_to_bf16};
 use super::softmax::values;
+use crate::cli::ValueName;
 
 /// What is rounded. Every precision contains the ones before it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ValueEnum)]
@@ -70,7 +71,7 @@ impl PrecisionFlow {
 
 impl fmt::Display for PrecisionFlow {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let [rollout, train] = [self.rollout, self.train].map(Precision::name);
+        let [rollout, train] = [self.rollout, self.train].map(|end| end.name());
         match self.agrees() {
             true => write!(f, "{rollout} at both ends"),
             false => write!(f, "rollouts {rollout}, training {train}: the ends differ"),
@@ -113,16 +114,6 @@ impl Precision {
     /// The input of a linear layer, one scale for each row: in Jet-RL one for each 128 numbers of a row.
     pub(super) fn input(self, x: &Tensor) -> Result<Tensor> {
         Ok(if self == Self::Fp8 { x.contiguous()?.apply_op1(E4m3)? } else { x.clone() })
-    }
-
-    /// The name used on the command line.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::F32 => "f32",
-            Self::Bf16Weights => "bf16-weights",
-            Self::Bf16 => "bf16",
-            Self::Fp8 => "fp8",
-        }
     }
 
     /// What pass@1 is sampled from in this precision.

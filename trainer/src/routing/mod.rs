@@ -25,17 +25,6 @@ pub enum Mode {
     R3,
 }
 
-impl Mode {
-    /// The name used on the command line.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::None => "none",
-            Self::R2 => "r2",
-            Self::R3 => "r3",
-        }
-    }
-}
-
 /// Routing through Lockstep's router. Without it the model uses its own router, and nothing is recorded.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]

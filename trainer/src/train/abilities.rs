@@ -7,6 +7,7 @@ use anyhow::{Result, bail, ensure};
 use lockstep::recipe::{AdvantageEstimator, Duty, ShapingChoice, TimeChoice, entries};
 use lockstep::{Column, Recipe};
 
+use crate::cli::ValueName;
 use crate::config::Config;
 use crate::task::{Kind, Task};
 

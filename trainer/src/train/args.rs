@@ -11,6 +11,7 @@ use super::pool::{Pool, Select};
 use super::record::{METRICS, REPORT, TIMINGS};
 use super::sampler::Sampler;
 use super::state::FILE;
+use crate::cli::ValueName;
 use crate::config::Config;
 use crate::model::{Precision, PrecisionFlow};
 use crate::rl;

@@ -15,6 +15,7 @@ use super::sampler::Sampler;
 use super::screen::Screen;
 use super::state::State;
 use super::trainer::Trainer;
+use crate::cli::ValueName;
 use crate::config::Config;
 use crate::lock::Lock;
 use crate::print::print;

@@ -24,6 +24,7 @@ use lockstep::schedules::stale_queue::StaleQueue;
 use serde::{Deserialize, Serialize};
 
 use super::bits::or_nan;
+use crate::cli::ValueName;
 
 pub(super) use clock::Engine;
 
@@ -47,16 +48,6 @@ impl Schedule {
     /// Whether the engine goes on while the trainer trains.
     fn overlaps(self) -> bool {
         matches!(self, Self::Areal | Self::Ssp)
-    }
-
-    /// The name used on the command line.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Sync => "sync",
-            Self::April => "april",
-            Self::Areal => "areal",
-            Self::Ssp => "ssp",
-        }
     }
 }
 

@@ -15,6 +15,7 @@ use serde::{Deserialize, Serialize};
 pub(super) use history::History;
 
 use super::group::Group;
+use crate::cli::ValueName;
 use crate::config::Rl;
 use crate::random::{Phase, Stream};
 use crate::task::{Problem, Task};
@@ -39,17 +40,6 @@ pub enum Select {
 }
 
 impl Select {
-    /// The name used on the command line.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Uniform => "uniform",
-            Self::Vade => "vade",
-            Self::Dots => "dots",
-            Self::Gdro => "gdro",
-            Self::Dars => "dars",
-        }
-    }
-
     /// The fewest and the most rollouts of a prompt. For GDRO both are ours.
     pub(super) fn sizes(self, group: usize) -> [usize; 2] {
         match self {

@@ -17,6 +17,7 @@ use self::tree::Rules;
 use super::pool::Select;
 use super::state::State;
 use super::trainer::Trainer;
+use crate::cli::ValueName;
 use crate::config::Config;
 use crate::policy::{Sampled, sample};
 use crate::random::{Phase, Stream};
@@ -40,16 +41,6 @@ pub enum Sampler {
 }
 
 impl Sampler {
-    /// The name used on the command line.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Plain => "plain",
-            Self::Latr => "latr",
-            Self::Arrol => "arrol",
-            Self::Scope => "scope",
-        }
-    }
-
     /// Number of rollouts in a group of which `group` are begun.
     pub(super) fn size(self, group: usize) -> usize {
         match self {

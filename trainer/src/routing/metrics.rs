@@ -7,60 +7,48 @@ use serde::{Deserialize, Serialize};
 
 use super::Record;
 use crate::model::{Shape, router};
-use crate::train::bits::{each_or_nan, or_nan};
+use crate::train::bits::with_nan;
 
-/// Routing differences in a step, over every token fed to the model, prompts included. Unless stated
-/// otherwise, the experts that ran in the update are compared with those that ran in the rollout.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Mismatches {
-    /// Routers (token and layer) compared.
-    pub routers: u64,
-    /// Rows replayed in the old policy's pass and in the updates.
-    pub replayed: u64,
-    /// Fraction of routers that ran different experts.
-    #[serde(deserialize_with = "or_nan")]
-    pub differ: f64,
-    /// The same per layer.
-    #[serde(deserialize_with = "each_or_nan")]
-    pub differ_layers: Vec<f64>,
-    /// Fraction of tokens with at least one such router.
-    #[serde(deserialize_with = "or_nan")]
-    pub tokens_differ: f64,
-    /// Mean number of such layers per token.
-    #[serde(deserialize_with = "or_nan")]
-    pub layers_per_token: f64,
-    /// Overlap of the two expert sets, as a fraction.
-    #[serde(deserialize_with = "or_nan")]
-    pub overlap: f64,
-    /// Fraction of routers that ran different experts from those of the old policy in the trainer.
-    #[serde(deserialize_with = "or_nan")]
-    pub differ_old: f64,
-    /// Fraction of the update's routers that would have run different experts from the rollout's without
-    /// replay.
-    #[serde(deserialize_with = "or_nan")]
-    pub differ_live: f64,
-    /// Mean KL(rollout's gates ‖ update's gates), nats, over routers that ran the same experts.
-    #[serde(deserialize_with = "or_nan")]
-    pub gate_kl: f64,
-    /// The same per layer.
-    #[serde(deserialize_with = "each_or_nan")]
-    pub gate_kl_layers: Vec<f64>,
-    /// Mean of KL(g* ‖ p) − KL(g ‖ p) in nats: the gates imposed by the rollout's trace against the update's
-    /// own.
-    #[serde(deserialize_with = "or_nan")]
-    pub replay_kl: f64,
-    /// The same per layer.
-    #[serde(deserialize_with = "each_or_nan")]
-    pub replay_kl_layers: Vec<f64>,
-    /// Mean |log-probability in the rollout − of the old policy in the trainer|, nats.
-    #[serde(deserialize_with = "or_nan")]
-    pub gap_old: f64,
-    /// Mean |log-probability in the rollout − in the update|, nats.
-    #[serde(deserialize_with = "or_nan")]
-    pub gap_update: f64,
-    /// Load-balance loss, mean over updates.
-    #[serde(deserialize_with = "or_nan")]
-    pub balance: f64,
+with_nan! {
+    /// Routing differences in a step, over every token fed to the model, prompts included. Unless stated
+    /// otherwise, the experts that ran in the update are compared with those that ran in the rollout.
+    #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+    pub struct Mismatches {
+        /// Routers (token and layer) compared.
+        pub routers: u64,
+        /// Rows replayed in the old policy's pass and in the updates.
+        pub replayed: u64,
+        /// Fraction of routers that ran different experts.
+        pub differ: f64,
+        /// The same per layer.
+        pub differ_layers: Vec<f64>,
+        /// Fraction of tokens with at least one such router.
+        pub tokens_differ: f64,
+        /// Mean number of such layers per token.
+        pub layers_per_token: f64,
+        /// Overlap of the two expert sets, as a fraction.
+        pub overlap: f64,
+        /// Fraction of routers that ran different experts from those of the old policy in the trainer.
+        pub differ_old: f64,
+        /// Fraction of the update's routers that would have run different experts from the rollout's without
+        /// replay.
+        pub differ_live: f64,
+        /// Mean KL(rollout's gates ‖ update's gates), nats, over routers that ran the same experts.
+        pub gate_kl: f64,
+        /// The same per layer.
+        pub gate_kl_layers: Vec<f64>,
+        /// Mean of KL(g* ‖ p) − KL(g ‖ p) in nats: the gates imposed by the rollout's trace against the
+        /// update's own.
+        pub replay_kl: f64,
+        /// The same per layer.
+        pub replay_kl_layers: Vec<f64>,
+        /// Mean |log-probability in the rollout − of the old policy in the trainer|, nats.
+        pub gap_old: f64,
+        /// Mean |log-probability in the rollout − in the update|, nats.
+        pub gap_update: f64,
+        /// Load-balance loss, mean over updates.
+        pub balance: f64,
+    }
 }
 
 /// Computes everything but `replayed`, the gaps and the loss, from packed records of the same tokens.

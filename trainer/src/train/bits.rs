@@ -35,7 +35,29 @@ macro_rules! by_bits {
 by_bits!(float, floats, f32, u32);
 by_bits!(double, doubles, f64, u64);
 
-/// Reads a number; `null` is NaN, for serde_json writes it in place of an infinity or a NaN.
+/// A struct whose fields of type `f64` and `Vec<f64>` read `null` as NaN, for serde_json writes it in place
+/// of an infinity or a NaN.
+macro_rules! with_nan {
+    ($(#[$meta:meta])* pub struct $name:ident { $($fields:tt)* }) => {
+        with_nan! { [$(#[$meta])* pub struct $name] [] $($fields)* }
+    };
+    // What is before the fields, the fields that are done, and the others.
+    ([$($head:tt)*] [$($done:tt)*]) => { $($head)* { $($done)* } };
+    ($head:tt [$($done:tt)*] $(#[$meta:meta])* pub $name:ident: f64, $($rest:tt)*) => {
+        with_nan! { $head [$($done)* $(#[$meta])*
+            #[serde(deserialize_with = "crate::train::bits::or_nan")] pub $name: f64,] $($rest)* }
+    };
+    ($head:tt [$($done:tt)*] $(#[$meta:meta])* pub $name:ident: Vec<f64>, $($rest:tt)*) => {
+        with_nan! { $head [$($done)* $(#[$meta])*
+            #[serde(deserialize_with = "crate::train::bits::each_or_nan")] pub $name: Vec<f64>,] $($rest)* }
+    };
+    ($head:tt [$($done:tt)*] $(#[$meta:meta])* pub $name:ident: $type:ty, $($rest:tt)*) => {
+        with_nan! { $head [$($done)* $(#[$meta])* pub $name: $type,] $($rest)* }
+    };
+}
+pub(crate) use with_nan;
+
+/// Reads a number; `null` is NaN.
 pub(crate) fn or_nan<'de, D: Deserializer<'de>>(from: D) -> Result<f64, D::Error> {
     Ok(Option::deserialize(from)?.unwrap_or(f64::NAN))
 }

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, ensure};
 use serde::{Deserialize, Serialize};
 
-use super::bits::or_nan;
+use super::bits::with_nan;
 use super::engine::EngineRecord;
 use super::sampler::SamplerRecord;
 use crate::atomic;
@@ -23,22 +23,22 @@ pub enum Record {
     Rl(Box<RlRecord>),
 }
 
-/// A step of the warm start.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct WarmRecord {
-    /// The step's number, counted from 1.
-    pub step: u64,
-    /// Mean negative log-likelihood of the last update.
-    #[serde(deserialize_with = "or_nan")]
-    pub loss: f64,
-    /// Fraction of sampled training problems solved.
-    #[serde(deserialize_with = "or_nan")]
-    pub training_pass: f64,
-    /// Held-out pass@1, if this was the last step.
-    pub held_out: Option<f64>,
-    /// In a game the exploitability instead.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub exploitability: Option<f64>,
+with_nan! {
+    /// A step of the warm start.
+    #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+    pub struct WarmRecord {
+        /// The step's number, counted from 1.
+        pub step: u64,
+        /// Mean negative log-likelihood of the last update.
+        pub loss: f64,
+        /// Fraction of sampled training problems solved.
+        pub training_pass: f64,
+        /// Held-out pass@1, if this was the last step.
+        pub held_out: Option<f64>,
+        /// In a game the exploitability instead.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        pub exploitability: Option<f64>,
+    }
 }
 
 impl WarmRecord {
@@ -48,124 +48,101 @@ impl WarmRecord {
     }
 }
 
-/// An RL step. Reward, constant groups and response length cover all rollouts; loss and ratio statistics
-/// cover those learnt from, with each token's log-probability in its own update.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct RlRecord {
-    /// The step's number, counted from 1.
-    pub step: u64,
-    /// Held-out pass@1, if evaluated after this step.
-    pub held_out: Option<f64>,
-    /// In a game the exploitability instead.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub exploitability: Option<f64>,
-    /// Mean reward, as the recipe sees it.
-    #[serde(deserialize_with = "or_nan")]
-    pub reward: f64,
-    /// Mean reward before flips, if rewards are flipped.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub clean_reward: Option<f64>,
-    /// Fraction of groups whose rewards are all equal; most recipes learn nothing from them.
-    #[serde(deserialize_with = "or_nan")]
-    pub constant_groups: f64,
-    /// Mean number of tokens per response, observations included.
-    #[serde(deserialize_with = "or_nan")]
-    pub response_tokens: f64,
-    /// Mean number of calls of a tool per response, failed ones included, if there is a tool.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub calls: Option<f64>,
-    /// Learning rate.
-    #[serde(deserialize_with = "or_nan")]
-    pub rate: f64,
-    /// Mean gradient norm before clipping.
-    #[serde(deserialize_with = "or_nan")]
-    pub grad_norm: f64,
-    /// Loss.
-    #[serde(deserialize_with = "or_nan")]
-    pub loss: f64,
-    /// Estimated KL(old ‖ current).
-    #[serde(deserialize_with = "or_nan")]
-    pub approx_kl: f64,
-    /// KL(policy ‖ policy after the warm start), k1.
-    #[serde(deserialize_with = "or_nan")]
-    pub drift_k1: f64,
-    /// The same, k3: never negative, but a token to which the old policy gave more probability weighs
-    /// e^difference.
-    #[serde(deserialize_with = "or_nan")]
-    pub drift_k3: f64,
-    /// Mean negative log-probability of the sampled tokens, an entropy estimate.
-    #[serde(deserialize_with = "or_nan")]
-    pub entropy: f64,
-    /// Smallest ratio.
-    #[serde(deserialize_with = "or_nan")]
-    pub ratio_min: f64,
-    /// Mean ratio.
-    #[serde(deserialize_with = "or_nan")]
-    pub ratio_mean: f64,
-    /// Largest ratio.
-    #[serde(deserialize_with = "or_nan")]
-    pub ratio_max: f64,
-    /// Standard deviation of the ratio.
-    #[serde(deserialize_with = "or_nan")]
-    pub ratio_std: f64,
-    /// Effective sample size, as a fraction.
-    #[serde(deserialize_with = "or_nan")]
-    pub ess: f64,
-    /// Mean gate weight.
-    #[serde(deserialize_with = "or_nan")]
-    pub gate_mean: f64,
-    /// Fraction of tokens at the upper clip.
-    #[serde(deserialize_with = "or_nan")]
-    pub clip_high: f64,
-    /// Fraction of tokens at the lower clip.
-    #[serde(deserialize_with = "or_nan")]
-    pub clip_low: f64,
-    /// Fraction of tokens at the dual clip.
-    #[serde(deserialize_with = "or_nan")]
-    pub clip_dual: f64,
-    /// Tokens whose log-ratio was outside the guard.
-    pub guarded_tokens: u64,
-    /// Fraction of tokens whose ratio lies in the recipe's band.
-    #[serde(deserialize_with = "or_nan")]
-    pub in_band: f64,
-    /// Training-inference mismatch, k1: mean log-probability in the engine minus in the trainer.
-    #[serde(deserialize_with = "or_nan")]
-    pub mismatch_k1: f64,
-    /// Training-inference mismatch, k3.
-    #[serde(deserialize_with = "or_nan")]
-    pub mismatch_k3: f64,
-    /// Smallest ratio of trainer to engine.
-    #[serde(deserialize_with = "or_nan")]
-    pub mismatch_min: f64,
-    /// Largest ratio of trainer to engine.
-    #[serde(deserialize_with = "or_nan")]
-    pub mismatch_max: f64,
-    /// Its standard deviation.
-    #[serde(deserialize_with = "or_nan")]
-    pub mismatch_std: f64,
-    /// How much of the blame for a wrong response its first wrong token has, if this is measured; 1 where all
-    /// tokens have the same advantage.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub blame: Option<f64>,
-    /// Variance of an update's gradient over draws of its minibatch (the trace of the covariance, before
-    /// clipping), if this is measured; the mean over the updates.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub grad_variance: Option<f64>,
-    /// Loss of the critic, if there is one.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub value_loss: Option<f64>,
-    /// Rollouts sampled, if prompts come from a pool.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub rollouts: Option<RolloutCount>,
-    /// What it took to sample the rollouts, if they are not sampled each by itself.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub sampler: Option<SamplerRecord>,
-    /// The engine beside the trainer, if the run has one.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub engine: Option<EngineRecord>,
-    /// Routing differences, if routing is recorded.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub routing: Option<Mismatches>,
+with_nan! {
+    /// An RL step. Reward, constant groups and response length cover all rollouts; loss and ratio statistics
+    /// cover those learnt from, with each token's log-probability in its own update.
+    #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+    pub struct RlRecord {
+        /// The step's number, counted from 1.
+        pub step: u64,
+        /// Held-out pass@1, if evaluated after this step.
+        pub held_out: Option<f64>,
+        /// In a game the exploitability instead.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        pub exploitability: Option<f64>,
+        /// Mean reward, as the recipe sees it.
+        pub reward: f64,
+        /// Mean reward before flips, if rewards are flipped.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        pub clean_reward: Option<f64>,
+        /// Fraction of groups whose rewards are all equal; most recipes learn nothing from them.
+        pub constant_groups: f64,
+        /// Mean number of tokens per response, observations included.
+        pub response_tokens: f64,
+        /// Mean number of calls of a tool per response, failed ones included, if there is a tool.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        pub calls: Option<f64>,
+        /// Learning rate.
+        pub rate: f64,
+        /// Mean gradient norm before clipping.
+        pub grad_norm: f64,
+        /// Loss.
+        pub loss: f64,
+        /// Estimated KL(old ‖ current).
+        pub approx_kl: f64,
+        /// KL(policy ‖ policy after the warm start), k1.
+        pub drift_k1: f64,
+        /// The same, k3: never negative, but a token to which the old policy gave more probability weighs
+        /// e^difference.
+        pub drift_k3: f64,
+        /// Mean negative log-probability of the sampled tokens, an entropy estimate.
+        pub entropy: f64,
+        /// Smallest ratio.
+        pub ratio_min: f64,
+        /// Mean ratio.
+        pub ratio_mean: f64,
+        /// Largest ratio.
+        pub ratio_max: f64,
+        /// Standard deviation of the ratio.
+        pub ratio_std: f64,
+        /// Effective sample size, as a fraction.
+        pub ess: f64,
+        /// Mean gate weight.
+        pub gate_mean: f64,
+        /// Fraction of tokens at the upper clip.
+        pub clip_high: f64,
+        /// Fraction of tokens at the lower clip.
+        pub clip_low: f64,
+        /// Fraction of tokens at the dual clip.
+        pub clip_dual: f64,
+        /// Tokens whose log-ratio was outside the guard.
+        pub guarded_tokens: u64,
+        /// Fraction of tokens whose ratio lies in the recipe's band.
+        pub in_band: f64,
+        /// Training-inference mismatch, k1: mean log-probability in the engine minus in the trainer.
+        pub mismatch_k1: f64,
+        /// Training-inference mismatch, k3.
+        pub mismatch_k3: f64,
+        /// Smallest ratio of trainer to engine.
+        pub mismatch_min: f64,
+        /// Largest ratio of trainer to engine.
+        pub mismatch_max: f64,
+        /// Its standard deviation.
+        pub mismatch_std: f64,
+        /// How much of the blame for a wrong response its first wrong token has, if this is measured; 1 where
+        /// all tokens have the same advantage.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        pub blame: Option<f64>,
+        /// Variance of an update's gradient over draws of its minibatch (the trace of the covariance, before
+        /// clipping), if this is measured; the mean over the updates.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        pub grad_variance: Option<f64>,
+        /// Loss of the critic, if there is one.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        pub value_loss: Option<f64>,
+        /// Rollouts sampled, if prompts come from a pool.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        pub rollouts: Option<RolloutCount>,
+        /// What it took to sample the rollouts, if they are not sampled each by itself.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        pub sampler: Option<SamplerRecord>,
+        /// The engine beside the trainer, if the run has one.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        pub engine: Option<EngineRecord>,
+        /// Routing differences, if routing is recorded.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        pub routing: Option<Mismatches>,
+    }
 }
 
 impl RlRecord {

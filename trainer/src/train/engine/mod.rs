@@ -23,7 +23,7 @@ use clap::ValueEnum;
 use lockstep::schedules::stale_queue::StaleQueue;
 use serde::{Deserialize, Serialize};
 
-use super::bits::or_nan;
+use super::bits::with_nan;
 use crate::cli::ValueName;
 
 pub(super) use clock::Engine;
@@ -117,28 +117,26 @@ impl Asynchronous {
     }
 }
 
-/// The engine after a step; sums are over the whole RL phase.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct EngineRecord {
-    /// Simulated time.
-    #[serde(deserialize_with = "or_nan")]
-    pub clock: f64,
-    /// Tokens of the groups that were handed over.
-    pub tokens: u64,
-    /// Tokens that were thrown away.
-    pub thrown: u64,
-    /// Share of the engine's room that was empty.
-    #[serde(deserialize_with = "or_nan")]
-    pub idle: f64,
-    /// Groups in flight or waiting after the step.
-    pub waiting: u64,
-    /// Fraction of the step's tokens that an older policy sampled.
-    #[serde(deserialize_with = "or_nan")]
-    pub off_policy: f64,
-    /// Fraction of the step's responses that more than one policy sampled.
-    #[serde(deserialize_with = "or_nan")]
-    pub stitched: f64,
-    /// Age of the step's oldest token, in versions.
-    pub oldest: u64,
+with_nan! {
+    /// The engine after a step; sums are over the whole RL phase.
+    #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+    #[serde(deny_unknown_fields)]
+    pub struct EngineRecord {
+        /// Simulated time.
+        pub clock: f64,
+        /// Tokens of the groups that were handed over.
+        pub tokens: u64,
+        /// Tokens that were thrown away.
+        pub thrown: u64,
+        /// Share of the engine's room that was empty.
+        pub idle: f64,
+        /// Groups in flight or waiting after the step.
+        pub waiting: u64,
+        /// Fraction of the step's tokens that an older policy sampled.
+        pub off_policy: f64,
+        /// Fraction of the step's responses that more than one policy sampled.
+        pub stitched: f64,
+        /// Age of the step's oldest token, in versions.
+        pub oldest: u64,
+    }
 }

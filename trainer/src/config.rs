@@ -123,12 +123,12 @@ pub struct Measure {
 }
 
 impl Config {
-    /// The default configuration for a task.
-    pub fn new(task_name: &str, task: &Task, recipe: &str) -> Result<Self> {
-        Self::with_choices(task_name, task, recipe, None)
+    /// The default configuration for a task by its name.
+    pub fn new(task: &str, recipe: &str) -> Result<Self> {
+        Self::with_choices(task, &Task::named(task)?, recipe, None)
     }
 
-    /// The same with other choices than the recipe's, in TOML.
+    /// The same for an open task, with other choices than the recipe's, in TOML.
     pub fn with_choices(task_name: &str, task: &Task, recipe: &str, choices: Option<&str>) -> Result<Self> {
         let trained = rl::to_train(rl::recipe(recipe)?, choices)?;
         let (vocab, context) = tokens(task);
@@ -393,8 +393,7 @@ mod tests {
     /// still load.
     #[test]
     fn what_is_not_asked_for_is_not_written() {
-        let task = Task::named("addition:1").unwrap();
-        let config = Config::new("addition:1", &task, "grpo").unwrap();
+        let config = Config::new("addition:1", "grpo").unwrap();
         let text = serde_json::to_string(&config).unwrap();
         for absent in [
             "routing",
@@ -443,8 +442,7 @@ mod tests {
     /// 0.3 and its neighbour are the same f32.
     #[test]
     fn doubles_differ_in_their_last_bit() {
-        let task = Task::named("addition:1").unwrap();
-        let mut config = Config::new("addition:1", &task, "grpo").unwrap();
+        let mut config = Config::new("addition:1", "grpo").unwrap();
         let mut engine = Asynchronous::new(Schedule::Areal);
         engine.tail = 0.3;
         config.asynchronous = Some(engine);

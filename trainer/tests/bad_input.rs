@@ -8,7 +8,6 @@ use std::process::{Command, Output};
 
 use lockstep::RolloutsBuf;
 use lockstep_trainer::config::Config;
-use lockstep_trainer::task::Task;
 use lockstep_trainer::train::State;
 use safetensors::tensor::TensorView;
 use safetensors::{Dtype, SafeTensors};
@@ -255,8 +254,7 @@ fn resume_refuses_another_configuration_and_a_broken_checkpoint() {
 fn resume_refuses_values_that_no_run_begins_with() {
     let folder = tempfile::tempdir().unwrap();
     let at = folder.path();
-    let task = Task::named("addition:1").unwrap();
-    let config = Config::new("addition:1", &task, "grpo").unwrap();
+    let config = Config::new("addition:1", "grpo").unwrap();
     let bytes = |change: Change| {
         let (mut edited, state) = (config.clone(), State::new(&config));
         change(&mut edited);

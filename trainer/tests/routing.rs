@@ -14,7 +14,6 @@ use lockstep_trainer::model::{Manner, Model, Precision, Shape, Weights, round_to
 use lockstep_trainer::policy::{Further, Pass, Sequence, sample};
 use lockstep_trainer::random::{Phase, Stream};
 use lockstep_trainer::routing::{Mode, Record, Routing, balance, compare};
-use lockstep_trainer::task::Task;
 use lockstep_trainer::train::{RlRecord, RlStep, State, Trainer, read};
 
 const ROUTED: Manner = Manner { lockstep_router: true, precision: Precision::F32 };
@@ -189,15 +188,14 @@ fn the_load_balance_loss_goes_down() {
 
 /// Steps of a small run whose initial policy is the same for all modes.
 fn steps(routing: Option<Mode>, precision: Precision) -> (Vec<RlRecord>, Option<RoutingTrace>, State) {
-    let task = Task::named("addition:1").unwrap();
-    let mut config = Config::new("addition:1", &task, "dapo").unwrap();
+    let mut config = Config::new("addition:1", "dapo").unwrap();
     config.model = Shape { layers: 2, width: 16, hidden: 16, ..config.model };
     (config.rl.prompts, config.rl.keep, config.rl.group, config.rl.minibatches) = (6, 6, 4, 3);
     (config.rl.rate, config.measure.problems) = (0.02, 4);
     config.routing = routing.map(|mode| Routing { mode, balance: 0.01 });
     config.precision.rollout = precision;
     config.check().unwrap();
-    let trainer = Trainer::new(config, task, "cpu").unwrap();
+    let trainer = Trainer::on_cpu(config).unwrap();
     let mut state = State::new(trainer.config());
     state.progress.warm_done = true;
     state.reference = Some(state.weights.clone());

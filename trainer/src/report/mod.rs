@@ -334,12 +334,11 @@ fn escape(text: &str) -> String {
 mod tests {
     use super::*;
     use crate::routing::Mismatches;
-    use crate::task::Task;
 
     /// Rewards beyond 0 and 1 are drawn where they are, under what they are called.
     #[test]
     fn shaped_rewards_have_their_own_axis() {
-        let mut config = Config::new("addition:1", &Task::named("addition:1").unwrap(), "grpo").unwrap();
+        let mut config = Config::new("addition:1", "grpo").unwrap();
         let mut first = |rubric, reward| {
             config.rl.rubric = rubric;
             let rl = RlRecord { step: 1, reward, clean_reward: Some(0.5), ..RlRecord::default() };
@@ -353,7 +352,7 @@ mod tests {
 
     #[test]
     fn what_is_no_number_is_left_out() {
-        let config = Config::new("addition:1", &Task::named("addition:1").unwrap(), "grpo").unwrap();
+        let config = Config::new("addition:1", "grpo").unwrap();
         let step = |step, x: f64| {
             let routing = Mismatches { differ_layers: vec![x], gate_kl: x, ..Mismatches::default() };
             let (ratio_max, drift_k1, grad_norm) = (x, x, f64::NAN);

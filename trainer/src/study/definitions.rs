@@ -275,7 +275,6 @@ impl Experiment {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::task::Task;
     use crate::train::Trainer;
 
     /// The trainer takes every arm's recipe and choices.
@@ -288,8 +287,7 @@ mod tests {
                     let config = arm.config(1).unwrap();
                     assert!(config.rl.steps < 10 || !quick);
                     if quick {
-                        let task = Task::named(&config.task).unwrap();
-                        let trainer = Trainer::new(config, task, "cpu").map(drop);
+                        let trainer = Trainer::on_cpu(config).map(drop);
                         trainer.unwrap_or_else(|e| panic!("{} {}: {e:#}", plan.experiment.id, arm.label()));
                     }
                 }

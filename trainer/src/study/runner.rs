@@ -14,7 +14,6 @@ use super::definitions::{Arm, Plan};
 use super::metrics::Run;
 use crate::config::{Config, Measure};
 use crate::routing::{Mode, Routing};
-use crate::task::Task;
 use crate::train::{RlRecord, State, Trainer, WarmRecord, progress_bar};
 use crate::{atomic, threads};
 
@@ -185,8 +184,7 @@ impl Job {
         stop: &AtomicBool,
         tick: impl Fn(),
     ) -> Result<Option<Run>> {
-        let task = Task::named(&self.config.task)?;
-        let trainer = Trainer::new(self.config.clone(), task, "cpu")?;
+        let trainer = Trainer::on_cpu(self.config.clone())?;
         let mut state = State::after_warm_start(&self.config, warm)?;
         let mut records = Vec::new();
         while state.progress.rl_steps < self.config.rl.steps {
@@ -226,7 +224,7 @@ fn has_null(value: &Value) -> bool {
 /// The configuration of the warm start that a run begins from: what only the RL phase reads is the same for
 /// all arms, so that they share it.
 fn warm_config(config: &Config) -> Result<Config> {
-    let plain = Config::new(&config.task, &Task::named(&config.task)?, "grpo")?;
+    let plain = Config::new(&config.task, "grpo")?;
     let mut model = config.model.clone();
     // The value head is the last tensor and learns nothing before the RL phase.
     model.critic = false;
@@ -247,7 +245,7 @@ fn warm_config(config: &Config) -> Result<Config> {
 
 /// The policy after the warm start, and its last record; `None` if it was stopped.
 fn warm_start(config: &Config, stop: &AtomicBool) -> Result<Option<(State, WarmRecord)>> {
-    let trainer = Trainer::new(config.clone(), Task::named(&config.task)?, "cpu")?;
+    let trainer = Trainer::on_cpu(config.clone())?;
     let mut state = State::new(config);
     let mut end = None;
     while !state.progress.warm_done {

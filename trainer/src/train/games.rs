@@ -137,22 +137,15 @@ impl Trainer {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::Config;
     use crate::model::round_to_bf16;
     use crate::policy::log_probs;
-    use crate::task::Task;
-
-    fn trainer(task: &str, recipe: &str) -> Trainer {
-        let mut config = Config::new(task, &Task::named(task).unwrap(), recipe).unwrap();
-        (config.model.layers, config.model.width, config.model.hidden, config.model.experts) = (1, 16, 8, 2);
-        (config.rl.prompts, config.rl.group, config.rl.minibatches) = (6, 5, 2);
-        Trainer::new(config, Task::named(task).unwrap(), "cpu").unwrap()
-    }
 
     #[test]
     fn an_episode_is_the_same_moves_for_both_roles() {
         for (task, game) in [("kuhn", Game::Kuhn), ("tictactoe", Game::TicTacToe)] {
-            let trainer = trainer(task, "spiral");
+            let trainer = Trainer::small(task, "spiral", |config| {
+                (config.rl.prompts, config.rl.group, config.rl.minibatches) = (6, 5, 2);
+            });
             let state = State::new(trainer.config());
             let groups = trainer.play_groups(&state, game, 3, 6).unwrap();
             assert_eq!(groups.iter().map(|group| group.row).collect::<Vec<_>>(), [6, 7, 8, 9, 10, 11]);

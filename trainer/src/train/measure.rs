@@ -113,19 +113,14 @@ impl Trainer {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::Config;
     use crate::policy::Sampled;
-    use crate::task::Task;
     use crate::train::group::Response;
     use crate::vocab::END;
 
     /// Worked by hand on `1+2=`, whose working is `1+2=3 #3`.
     #[test]
     fn blame_falls_on_the_first_wrong_token() {
-        let task = Task::named("addition:1").unwrap();
-        let mut config = Config::new("addition:1", &task, "grpo").unwrap();
-        (config.model.layers, config.model.width, config.model.hidden) = (1, 8, 8);
-        let trainer = Trainer::new(config, task, "cpu").unwrap();
+        let trainer = Trainer::small("addition:1", "grpo", |_| ());
         let group = |said: &str| {
             let mut response = trainer.vocab.encode(said).unwrap();
             response.push(END);

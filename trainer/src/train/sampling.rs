@@ -318,17 +318,15 @@ mod tests {
     use super::*;
     use crate::config::Config;
     use crate::model::{Precision, PrecisionFlow};
-    use crate::task::Task;
     use crate::train::{Asynchronous, RlStep, Schedule};
 
     fn trainer(recipe: &str, change: impl Fn(&mut Config)) -> Trainer {
-        let task = Task::named("addition:1").unwrap();
-        let mut config = Config::new("addition:1", &task, recipe).unwrap();
-        (config.model.layers, config.model.width, config.model.hidden) = (1, 8, 8);
-        (config.rl.prompts, config.rl.minibatches, config.rl.steps, config.rl.rate) = (64, 1, 2, 0.0);
-        (config.measure.problems, config.measure.every) = (16, 1);
-        change(&mut config);
-        Trainer::new(config, task, "cpu").unwrap()
+        Trainer::small("addition:1", recipe, |config| {
+            (config.model.width, config.model.experts) = (8, 8);
+            (config.rl.prompts, config.rl.minibatches, config.rl.steps, config.rl.rate) = (64, 1, 2, 0.0);
+            (config.measure.problems, config.measure.every) = (16, 1);
+            change(config);
+        })
     }
 
     /// An untrained model solves next to nothing: at 1 every reward is turned round, at 1/4 about 128 of 512.

@@ -185,11 +185,10 @@ impl State {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::task::Task;
 
     #[test]
     fn a_checkpoint_holds_every_bit() {
-        let mut config = Config::new("addition:1", &Task::named("addition:1").unwrap(), "grpo").unwrap();
+        let mut config = Config::new("addition:1", "grpo").unwrap();
         (config.model.width, config.model.hidden) = (8, 4);
         let mut state = State::new(&config);
         state.reference = Some(state.weights.clone());

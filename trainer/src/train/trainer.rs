@@ -60,6 +60,12 @@ impl Trainer {
         Ok(trainer)
     }
 
+    /// Creates a trainer on the CPU, for the task that the configuration names.
+    pub fn on_cpu(config: Config) -> Result<Self> {
+        let task = Task::named(&config.task)?;
+        Self::new(config, task, "cpu")
+    }
+
     /// Creates the trainer for a command line, on the CPU.
     pub fn of(args: &TrainArgs) -> Result<Self> {
         let (config, task) = args.config()?;
@@ -362,6 +368,17 @@ impl Trainer {
             mismatch_std: mismatch.ratio_std,
             ..record
         })
+    }
+}
+
+#[cfg(test)]
+impl Trainer {
+    /// One with a small model.
+    pub(super) fn small(task: &str, recipe: &str, change: impl FnOnce(&mut Config)) -> Self {
+        let mut config = Config::new(task, recipe).unwrap();
+        (config.model.layers, config.model.width, config.model.hidden, config.model.experts) = (1, 16, 8, 2);
+        change(&mut config);
+        Self::on_cpu(config).unwrap()
     }
 }
 

@@ -49,19 +49,17 @@ impl Trainer {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::Config;
     use crate::policy::{Sampled, Sequence, log_probs};
     use crate::random::Phase;
-    use crate::task::{Problem, Task};
+    use crate::task::Problem;
     use crate::train::group::Response;
     use crate::vocab::END;
 
     fn trainer(task: &str, recipe: &str) -> Trainer {
-        let mut config = Config::new(task, &Task::named(task).unwrap(), recipe).unwrap();
-        (config.model.layers, config.model.width, config.model.hidden, config.model.experts) = (1, 16, 8, 2);
-        (config.rl.prompts, config.rl.group, config.rl.minibatches) = (6, 5, 2);
-        config.warm.updates = 1;
-        Trainer::new(config, Task::named(task).unwrap(), "cpu").unwrap()
+        Trainer::small(task, recipe, |config| {
+            (config.rl.prompts, config.rl.group, config.rl.minibatches) = (6, 5, 2);
+            config.warm.updates = 1;
+        })
     }
 
     fn response(trainer: &Trainer, text: &str, end: &[u32], reward: f32) -> Response {

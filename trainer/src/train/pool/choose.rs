@@ -157,17 +157,14 @@ impl Trainer {
 mod tests {
     use super::super::Pool;
     use super::*;
-    use crate::config::Config;
     use crate::task::Task;
 
     /// 24 prompts, 6 a step.
     fn trainer(select: Select, group: usize) -> Trainer {
-        let task = Task::named("addition:1-2").unwrap();
-        let mut config = Config::new("addition:1-2", &task, "grpo").unwrap();
-        (config.model.layers, config.model.width, config.model.hidden, config.model.experts) = (1, 16, 8, 2);
-        (config.rl.prompts, config.rl.group, config.rl.minibatches) = (6, group, 3);
-        config.pool = Some(Pool { size: 24, select });
-        Trainer::new(config, task, "cpu").unwrap()
+        Trainer::small("addition:1-2", "grpo", |config| {
+            (config.rl.prompts, config.rl.group, config.rl.minibatches) = (6, group, 3);
+            config.pool = Some(Pool { size: 24, select });
+        })
     }
 
     fn group(trainer: &Trainer, place: usize, rewards: &[f32]) -> Group {

@@ -2,7 +2,6 @@ use std::sync::LazyLock;
 
 use super::*;
 use crate::policy::{Sequence, log_probs};
-use crate::task::Task;
 use crate::threads::on_pool;
 use crate::train::group::{Group, Response};
 use crate::train::memory::Memory;
@@ -10,14 +9,13 @@ use crate::train::record::RlRecord;
 use crate::vocab::END;
 
 fn trainer(sampler: Sampler, look_ahead: Option<u32>) -> Trainer {
-    let task = Task::named("addition:1").unwrap();
-    let mut config = Config::new("addition:1", &task, "grpo").unwrap();
-    (config.model.layers, config.model.width, config.model.hidden, config.model.experts) = (1, 16, 16, 2);
-    (config.rl.prompts, config.rl.minibatches, config.rl.steps) = (16, 2, 4);
-    (config.warm.target, config.warm.updates, config.measure.problems) = (0.2, 2, 4);
-    config.sampling = Sampling { sampler, look_ahead, fall_behind: None };
-    config.check().unwrap();
-    Trainer::new(config, task, "cpu").unwrap()
+    Trainer::small("addition:1", "grpo", |config| {
+        config.model.hidden = 16;
+        (config.rl.prompts, config.rl.minibatches, config.rl.steps) = (16, 2, 4);
+        (config.warm.target, config.warm.updates, config.measure.problems) = (0.2, 2, 4);
+        config.sampling = Sampling { sampler, look_ahead, fall_behind: None };
+        config.check().unwrap();
+    })
 }
 
 /// A policy that is right now and then.

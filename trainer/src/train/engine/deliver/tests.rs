@@ -1,24 +1,20 @@
 //! The engine at work under every schedule.
 
 use super::*;
-use crate::config::Config;
 use crate::model::{Model, round_to_bf16};
 use crate::policy::{Pass, Sequence, log_probs};
 use crate::routing::{Mode, Record, Routing};
-use crate::task::Task;
 
 const R3: Option<Routing> = Some(Routing { mode: Mode::R3, balance: 0.0 });
 
 fn trainer(name: &str, settings: Asynchronous, routing: Option<Routing>) -> Trainer {
-    let task = Task::named(name).unwrap();
-    let mut config = Config::new(name, &task, "grpo").unwrap();
-    (config.model.layers, config.model.width, config.model.hidden, config.model.experts) = (1, 16, 8, 2);
-    (config.rl.prompts, config.rl.group) = (6, 3);
-    (config.asynchronous, config.routing) = (Some(settings), routing);
-    if routing.is_some() {
-        (config.model.experts, config.model.top_k) = (4, 1);
-    }
-    Trainer::new(config, task, "cpu").unwrap()
+    Trainer::small(name, "grpo", |config| {
+        (config.rl.prompts, config.rl.group) = (6, 3);
+        (config.asynchronous, config.routing) = (Some(settings), routing);
+        if routing.is_some() {
+            (config.model.experts, config.model.top_k) = (4, 1);
+        }
+    })
 }
 
 /// Policies that have nothing in common: a token's log-probability says which one sampled it.

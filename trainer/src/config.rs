@@ -56,7 +56,8 @@ pub struct Config {
     pub precision: PrecisionFlow,
 }
 
-fn is_default<T: Default + PartialEq>(value: &T) -> bool {
+/// Whether there is nothing to write.
+pub(crate) fn is_default<T: Default + PartialEq>(value: &T) -> bool {
     *value == T::default()
 }
 

@@ -12,6 +12,7 @@ use serde::{Deserialize, Serialize};
 use super::bits;
 use super::group::{Group, Response};
 use super::pool::History;
+use crate::config::is_default;
 
 /// The state carried by a run.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -40,7 +41,7 @@ pub struct Memory {
     #[serde(with = "bits::doubles", skip_serializing_if = "Vec::is_empty")]
     pub chances: Vec<f64>,
     /// What is known of the pool's prompts.
-    #[serde(skip_serializing_if = "History::is_new")]
+    #[serde(skip_serializing_if = "is_default")]
     pub pool: History,
 }
 
@@ -61,11 +62,6 @@ struct Counts {
 }
 
 impl Memory {
-    /// Whether it is empty.
-    pub fn is_empty(&self) -> bool {
-        *self == Self::default()
-    }
-
     /// The tracked value of a prompt.
     pub fn value(&self, prompt: &str) -> f32 {
         self.tracker(prompt).value() as f32

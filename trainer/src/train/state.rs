@@ -11,7 +11,7 @@ use super::engine::Engine;
 use super::memory::Memory;
 use crate::adamw::AdamW;
 use crate::atomic;
-use crate::config::Config;
+use crate::config::{Config, is_default};
 use crate::model::{Start, Weight, Weights};
 use crate::tensors::{Tensors, Writer};
 
@@ -63,9 +63,9 @@ struct Note {
     config: Config,
     progress: Progress,
     updates: u64,
-    #[serde(default, skip_serializing_if = "Memory::is_empty")]
+    #[serde(default, skip_serializing_if = "is_default")]
     memory: Memory,
-    #[serde(default, skip_serializing_if = "Engine::is_new")]
+    #[serde(default, skip_serializing_if = "is_default")]
     engine: Engine,
 }
 

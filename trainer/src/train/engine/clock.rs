@@ -124,11 +124,6 @@ pub(super) fn pace(seed: u64, step: u64, row: u64, tail: f64) -> f64 {
 }
 
 impl Engine {
-    /// Whether it has not begun.
-    pub fn is_new(&self) -> bool {
-        *self == Self::default()
-    }
-
     /// Lets the engine sleep.
     pub(super) fn sleep(&mut self, time: f64) {
         self.clock += time;
@@ -152,9 +147,7 @@ impl Engine {
             (self.clock, self.work) = (arrival, next);
         }
         let now = self.work;
-        let (done, flights) = std::mem::take(&mut self.flights).into_iter().partition(|f| f.end() <= now);
-        self.flights = flights;
-        self.done.extend::<Vec<Flight>>(done);
+        self.done.extend(self.flights.extract_if(.., |flight| flight.end() <= now));
         true
     }
 
@@ -180,10 +173,7 @@ impl Engine {
             return Ok(None);
         }
         let names: Vec<_> = chosen.iter().map(|at| waiting[*at as usize].0).collect();
-        let (taken, done) =
-            std::mem::take(&mut self.done).into_iter().partition(|flight| names.contains(&name(flight)));
-        self.done = done;
-        Ok(Some(taken))
+        Ok(Some(self.done.extract_if(.., |flight| names.contains(&name(flight))).collect()))
     }
 
     /// Stops what is under way; its tokens so far stay.
@@ -202,9 +192,7 @@ impl Engine {
     /// Begins the groups again whose oldest token `admits` refuses, complete ones too.
     pub(super) fn throw_away(&mut self, admits: impl Fn(u64) -> bool) {
         let old = |flight: &Flight| flight.oldest().is_some_and(|version| !admits(version));
-        let (again, done): (Vec<_>, Vec<_>) = std::mem::take(&mut self.done).into_iter().partition(old);
-        self.done = done;
-        self.flights.extend(again);
+        self.flights.extend(self.done.extract_if(.., |flight| old(flight)));
         let now = self.work;
         for flight in self.flights.iter_mut().filter(|flight| old(flight)) {
             flight.version = None;

@@ -43,11 +43,6 @@ pub struct History {
 }
 
 impl History {
-    /// Whether nothing is known yet.
-    pub fn is_new(&self) -> bool {
-        *self == Self::default()
-    }
-
     /// The posterior of each of `size` prompts.
     ///
     /// Errors: an edited checkpoint with others.

@@ -173,6 +173,9 @@ impl SamplerRecord {
     }
 }
 
+/// The rollouts of each problem, and what it took to sample them.
+type Made = (Vec<Vec<Sampled>>, SamplerRecord);
+
 impl Trainer {
     /// Samples the rollouts of each problem, if that is not each by itself, and adds to `record` what they
     /// took; the first rollout has the random streams of row `first`.
@@ -186,7 +189,7 @@ impl Trainer {
     ) -> Result<Option<Vec<Vec<Sampled>>>> {
         let (groups, own) = match self.config().sampling.sampler {
             Sampler::Latr => self.branch(state, problems, step, first)?,
-            Sampler::Arrol => self.prune_halfway(state, problems, step, first)?,
+            Sampler::Arrol => self.halve(state, problems, step, first)?,
             Sampler::Scope => self.salvage(state, problems, step, first)?,
             Sampler::Plain => return Ok(None),
         };
@@ -195,13 +198,7 @@ impl Trainer {
     }
 
     /// LATR: a tree for each problem, and ordinary rollouts where the tree leaves room.
-    fn branch(
-        &self,
-        state: &State,
-        problems: &[Problem],
-        step: u64,
-        first: u64,
-    ) -> Result<(Vec<Vec<Sampled>>, SamplerRecord)> {
+    fn branch(&self, state: &State, problems: &[Problem], step: u64, first: u64) -> Result<Made> {
         let (config, size) = (self.config(), self.group_size());
         let (engine, limit) = (self.engine(&state.weights)?, self.limit());
         let prompts = self.prompts(&problems.iter().collect::<Vec<_>>())?;

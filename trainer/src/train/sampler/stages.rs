@@ -7,7 +7,7 @@ use anyhow::Result;
 use lockstep::schedule::scope::{Salvage, salvage};
 use lockstep::schedule::{Vade, arrol_two_ended};
 
-use super::{SamplerRecord, arrol};
+use super::{Made, SamplerRecord, arrol};
 use crate::model::Model;
 use crate::policy::Sampled;
 use crate::random::Phase;
@@ -37,13 +37,7 @@ impl Trainer {
     /// ARRoL: samples all rollouts up to the checkpoint, prunes, and lets the others go on. In place of the
     /// paper's quality head, a rollout's probability of success is the pass rate of earlier rollouts that
     /// stood like it: working right so far, or not.
-    pub(super) fn prune_halfway(
-        &self,
-        state: &State,
-        problems: &[Problem],
-        step: u64,
-        first: u64,
-    ) -> Result<(Vec<Vec<Sampled>>, SamplerRecord)> {
+    pub(super) fn halve(&self, state: &State, problems: &[Problem], step: u64, first: u64) -> Result<Made> {
         let (size, engine) = (self.group_size(), self.engine(&state.weights)?);
         let asked: Vec<&Problem> = problems.iter().flat_map(|p| repeat_n(p, size)).collect();
         let mut sampled = vec![Sampled::default(); asked.len()];
@@ -94,13 +88,7 @@ impl Trainer {
 
     /// SCOPE: samples all rollouts; a wrong one keeps the steps before its first error, if they are enough,
     /// and goes on from there.
-    pub(super) fn salvage(
-        &self,
-        state: &State,
-        problems: &[Problem],
-        step: u64,
-        first: u64,
-    ) -> Result<(Vec<Vec<Sampled>>, SamplerRecord)> {
+    pub(super) fn salvage(&self, state: &State, problems: &[Problem], step: u64, first: u64) -> Result<Made> {
         let size = self.group_size();
         let asked: Vec<&Problem> = problems.iter().flat_map(|p| repeat_n(p, size)).collect();
         let mut sampled = self.rollouts(&state.weights, &asked, Phase::Rollout, step, first)?;

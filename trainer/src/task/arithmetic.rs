@@ -66,25 +66,15 @@ impl Arithmetic {
     }
 
     fn addition(digits: u32, a: u64, b: u64) -> Problem {
-        let mut carry = 0;
         let solution = Self::work(digits, a, |x, place| {
             let y = b / 10_u64.pow(place) % 10;
-            let line = if carry > 0 { format!("{x}+{y}+{carry}") } else { format!("{x}+{y}") };
-            let value = x + y + carry;
-            carry = value / 10;
-            format!("{line}={value}")
+            (format!("{x}+{y}"), x + y)
         });
         Self::problem(format!("{a:0w$}+{b:0w$}=", w = digits as usize), solution, a + b)
     }
 
     fn multiplication(digits: u32, a: u64, b: u64) -> Problem {
-        let mut carry = 0;
-        let solution = Self::work(digits, a, |x, _| {
-            let line = if carry > 0 { format!("{x}*{b}+{carry}") } else { format!("{x}*{b}") };
-            let value = x * b + carry;
-            carry = value / 10;
-            format!("{line}={value}")
-        });
+        let solution = Self::work(digits, a, |x, _| (format!("{x}*{b}"), x * b));
         Self::problem(format!("{a:0w$}*{b}=", w = digits as usize), solution, a * b)
     }
 
@@ -95,9 +85,18 @@ impl Arithmetic {
         Self::problem(format!("{a:0w$}*{b:0w$}+{c:0w$}="), working, a * b + c)
     }
 
-    /// One step of working for every digit of `a`.
-    fn work(digits: u32, a: u64, mut line: impl FnMut(u64, u32) -> String) -> String {
-        (0..digits).map(|place| line(a / 10_u64.pow(place) % 10, place) + " ").collect()
+    /// One step of working for every digit of `a`: what `term` makes of the digit and its place, as text and
+    /// as a number, plus the carry.
+    fn work(digits: u32, a: u64, term: impl Fn(u64, u32) -> (String, u64)) -> String {
+        let mut carry = 0;
+        let step = |place| {
+            let (text, value) = term(a / 10_u64.pow(place) % 10, place);
+            let text = if carry > 0 { format!("{text}+{carry}") } else { text };
+            let value = value + carry;
+            carry = value / 10;
+            format!("{text}={value} ")
+        };
+        (0..digits).map(step).collect()
     }
 
     fn problem(prompt: String, working: String, answer: u64) -> Problem {
@@ -194,22 +193,15 @@ mod tests {
 
     #[test]
     fn hand_worked_sums_and_products() {
-        let p = Arithmetic::addition(3, 347, 285);
-        assert_eq!(
-            (p.prompt.as_str(), p.solution.as_str(), p.answer.as_str()),
-            ("347+285=", "7+5=12 4+8+1=13 3+2+1=6 #632", "632")
-        );
+        let worked = |p: Problem| [p.prompt, p.solution, p.answer];
+        for (found, expected) in [
+            (Arithmetic::addition(3, 347, 285), ["347+285=", "7+5=12 4+8+1=13 3+2+1=6 #632", "632"]),
+            (Arithmetic::multiplication(3, 347, 6), ["347*6=", "7*6=42 4*6+4=28 3*6+2=20 #2082", "2082"]),
+            (Arithmetic::calculation(2, 34, 57, 6), ["34*57+06=", "[34*57]1938 [1938+06]1944 #1944", "1944"]),
+        ] {
+            assert_eq!(worked(found), expected);
+        }
         assert_eq!(Arithmetic::addition(3, 7, 5).prompt, "007+005=");
-        let p = Arithmetic::multiplication(3, 347, 6);
-        assert_eq!(
-            (p.prompt.as_str(), p.solution.as_str(), p.answer.as_str()),
-            ("347*6=", "7*6=42 4*6+4=28 3*6+2=20 #2082", "2082")
-        );
-        let p = Arithmetic::calculation(2, 34, 57, 6);
-        assert_eq!(
-            (p.prompt.as_str(), p.solution.as_str(), p.answer.as_str()),
-            ("34*57+06=", "[34*57]1938 [1938+06]1944 #1944", "1944")
-        );
     }
 
     #[test]

@@ -73,11 +73,15 @@ pub(super) fn check(recipe: &Recipe, config: &Config, task: &Task) -> Result<()>
         recipe.name,
         lacking.join("; ")
     );
-    ensure!(
-        !config.measure.blame || task.kind() == Kind::Arithmetic,
-        "--measure-blame with --task {}: expected addition or multiplication, whose working can be judged",
-        config.task
-    );
+    for (option, given) in
+        [("--measure-blame", config.measure.blame), ("--rubric", config.rl.rubric.is_some())]
+    {
+        ensure!(
+            !given || task.kind() == Kind::Arithmetic,
+            "{option} with --task {}: expected addition or multiplication, whose working can be judged",
+            config.task
+        );
+    }
     let flips = config.rl.flip_rewards;
     let reads = |column| recipe.needs().iter().any(|need| need.column == column);
     ensure!(
@@ -85,21 +89,23 @@ pub(super) fn check(recipe: &Recipe, config: &Config, task: &Task) -> Result<()>
         "--flip-rewards is {flips}, but the recipe {} reads no reward of a response",
         recipe.name
     );
-    let sampler = config.sampling.sampler;
+    let (sampler, select) = (config.sampling.sampler, config.pool.unwrap_or_default().select);
     if let Some(why) = sampler.lacks(task.kind()) {
         bail!("--sampler {} with --task {}: {why}", sampler.name(), config.task);
     }
-    if let Some((duty, why)) = recipe.duties().into_iter().find_map(|d| Some((d, sampler.excludes(d)?))) {
-        bail!("--sampler {} with {}: duty `{}`: {why}", sampler.name(), recipe.name, duty.name());
+    for duty in recipe.duties() {
+        for (option, value, why) in [
+            ("--sampler", sampler.name(), sampler.excludes(duty)),
+            ("--select", select.name(), select.excludes(duty)),
+        ] {
+            if let Some(why) = why {
+                bail!("{option} {value} with {}: duty `{}`: {why}", recipe.name, duty.name());
+            }
+        }
     }
     let lengths = Some(config.rl.length_reward).filter(|most| *most > 0.0);
     let lengths = lengths.map(|most| format!("--length-reward is {most}"));
     let rubric = config.rl.rubric.map(|points| format!("--rubric is {points:?}"));
-    ensure!(
-        rubric.is_none() || task.kind() == Kind::Arithmetic,
-        "--rubric with --task {}: expected addition or multiplication, whose working can be judged",
-        config.task
-    );
     let binary =
         matches!(recipe.reward.shaping, Some(ShapingChoice::Signs { .. } | ShapingChoice::Fapo { .. }))
             || matches!(recipe.advantage.over_time, Some(TimeChoice::SignedReturn { .. }));
@@ -114,11 +120,6 @@ pub(super) fn check(recipe: &Recipe, config: &Config, task: &Task) -> Result<()>
                 duty.name()
             );
         }
-    }
-    let select = config.pool.unwrap_or_default().select;
-    let excluded = recipe.duties().into_iter().find_map(|duty| Some((duty, select.excludes(duty)?)));
-    if let Some((duty, why)) = excluded {
-        bail!("--select {} with {}: duty `{}`: {why}", select.name(), recipe.name, duty.name());
     }
     Ok(())
 }
@@ -169,21 +170,13 @@ fn missing(recipe: &Recipe, column: Column, kind: Kind) -> Option<&'static str> 
         | Column::cu_step_tokens
         | Column::step_rewards
         | Column::step_matches
-            if kind == Kind::Game =>
+            if kind != Kind::Arithmetic =>
         {
-            Some("only the result of a game is judged, not its moves")
+            let game = kind == Kind::Game;
+            Some(if game { "only the result of a game is judged, not its moves" } else { UNJUDGED })
         }
         Column::reward_components if kind == Kind::Game => Some("a game has one reward, its result"),
         Column::answer_class if kind == Kind::Game => Some("a game has no answers to vote on"),
-        Column::flawed
-        | Column::cu_steps
-        | Column::cu_step_tokens
-        | Column::step_rewards
-        | Column::step_matches
-            if kind != Kind::Arithmetic =>
-        {
-            Some(UNJUDGED)
-        }
         Column::cu_turns | Column::turn_rewards | Column::turn_roles if kind == Kind::Jsonl => Some(UNJUDGED),
         _ => None,
     }

@@ -237,17 +237,15 @@ impl Config {
             engine.check()?;
         }
         let Rl { prompts, keep, group, minibatches, rate, flip_rewards, length_reward, .. } = self.rl;
+        for (option, share) in [("--flip-rewards", flip_rewards), ("--length-reward", length_reward)] {
+            ensure!(
+                share == 0.0 || self.game().is_none(),
+                "{option} with --task {}: expected a task whose rewards are 0 or 1",
+                self.task
+            );
+            ensure!((0.0..=1.0).contains(&share), "{option} is {share}: expected 0 to 1");
+        }
         if self.game().is_some() {
-            ensure!(
-                flip_rewards == 0.0,
-                "--flip-rewards with --task {}: expected a task whose rewards are 0 or 1",
-                self.task
-            );
-            ensure!(
-                length_reward == 0.0,
-                "--length-reward with --task {}: expected a task whose rewards are 0 or 1",
-                self.task
-            );
             ensure!(
                 self.asynchronous.is_none(),
                 "--async with --task {}: the engine samples a response in one piece, not in turns",
@@ -269,8 +267,6 @@ impl Config {
         );
         ensure!(self.rl.steps < 1 << 28, "--steps is {}: expected less than 2^28", self.rl.steps);
         ensure!(rate.is_finite() && rate >= 0.0, "--rate is {rate}: expected a finite number of at least 0");
-        ensure!((0.0..=1.0).contains(&flip_rewards), "--flip-rewards is {flip_rewards}: expected 0 to 1");
-        ensure!((0.0..=1.0).contains(&length_reward), "--length-reward is {length_reward}: expected 0 to 1");
         if let Some(points) = self.rl.rubric {
             let good = points.iter().all(|p| p.is_finite()) && points.iter().any(|p| *p > 0.0);
             ensure!(good, "--rubric is {points:?}: expected finite points, one of them above 0");

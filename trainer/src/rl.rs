@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result};
 use lockstep::core::correction::WeightLevel;
 use lockstep::core::logits::kl::Direction;
 use lockstep::core::ratio::LrRule;
@@ -15,7 +15,6 @@ use lockstep::recipe::Duty;
 use lockstep::{
     Batch, Call, Column, Columns, Credit, Device, Loss, Outputs, RatioStats, Recipe, RolloutsBuf, ops,
 };
-use toml::Table;
 
 use crate::files::read_text;
 
@@ -46,12 +45,8 @@ pub fn recipe(name_or_file: &str) -> Result<Recipe> {
 /// its loss open (`gae`, `vapo`, `vtrace`), that is the value loss of `ppo_critic`.
 pub fn to_train(mut recipe: Recipe, choices: Option<&str>) -> Result<Recipe> {
     if let Some(choices) = choices {
-        let extends = choices.parse::<Table>().is_ok_and(|choices| choices.contains_key("extends"));
-        ensure!(
-            !extends,
-            "--choices has the key extends: expected choices only; --recipe says which recipe they change"
-        );
-        recipe = recipe.with_toml(choices).with_context(|| format!("--choices '{choices}'"))?;
+        let place = || format!("--choices '{choices}' with --recipe {}", recipe.name);
+        recipe = recipe.with_toml(choices).with_context(place)?;
     }
     if recipe.duties().contains(&Duty::TrainCritic) && recipe.value.is_none() {
         recipe.value = Recipe::named("ppo_critic")?.value;

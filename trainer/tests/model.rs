@@ -2,32 +2,18 @@
 //! router learns too.
 #![cfg(feature = "model")]
 
-mod differences;
+mod small;
 
 use lockstep_trainer::model::{Model, Shape, Weights, round_to_bf16};
 use lockstep_trainer::policy::{Further, Pass, Sequence, log_probs, sample};
 use lockstep_trainer::random::{Phase, Stream};
 
 fn shape() -> Shape {
-    Shape {
-        vocab: 7,
-        context: 16,
-        layers: 2,
-        width: 16,
-        heads: 4,
-        experts: 8,
-        top_k: 2,
-        hidden: 8,
-        critic: true,
-    }
+    Shape { critic: true, ..small::shape() }
 }
 
 fn sequences() -> Vec<Sequence> {
-    vec![
-        Sequence { prompt: vec![1, 2, 3], response: vec![4, 5, 0] },
-        Sequence { prompt: vec![6], response: vec![2, 2, 3, 4, 0] },
-        Sequence { prompt: vec![3, 3, 3, 1], response: vec![0] },
-    ]
+    small::sequences()[..3].to_vec()
 }
 
 /// Log-probabilities of tokens sampled through the cache equal those of the full forward pass up to rounding,
@@ -86,7 +72,7 @@ fn gradients_agree_with_differences() {
     let model = Model::trainable(&shape(), &weights).unwrap();
     let further = Further { values: Some(&of_values), ..Further::default() };
     let grads = Pass::new(&model, &sequences()).unwrap().gradients_with(&coefficients, &further).unwrap().sum;
-    differences::agree(&weights, &grads, |weights| weighted_sum(weights, &coefficients, &of_values));
+    small::gradients_agree(&weights, &grads, |weights| weighted_sum(weights, &coefficients, &of_values));
 }
 
 /// Sequences that are alike have no variance; unlike ones that of their own gradients, with n − 1.

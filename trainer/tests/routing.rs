@@ -1,8 +1,8 @@
 //! Routing replay in the trainer: replay keeps its promises, and the model without it is unchanged.
 #![cfg(feature = "model")]
 
-mod differences;
 mod killed;
+mod small;
 
 use std::path::Path;
 use std::process::Command;
@@ -15,34 +15,9 @@ use lockstep_trainer::policy::{Further, Pass, Sequence, sample};
 use lockstep_trainer::random::{Phase, Stream};
 use lockstep_trainer::routing::{Mode, Record, Routing, balance, compare};
 use lockstep_trainer::train::{RlRecord, RlStep, State, Trainer, read};
+use small::{gradients_agree, sequences, shape};
 
 const ROUTED: Manner = Manner { lockstep_router: true, precision: Precision::F32 };
-
-fn shape() -> Shape {
-    Shape {
-        vocab: 7,
-        context: 16,
-        layers: 2,
-        width: 16,
-        heads: 4,
-        experts: 8,
-        top_k: 2,
-        hidden: 8,
-        critic: false,
-    }
-}
-
-fn sequences() -> Vec<Sequence> {
-    let sequence =
-        |prompt: &[u32], response: &[u32]| Sequence { prompt: prompt.to_vec(), response: response.to_vec() };
-    vec![
-        sequence(&[1, 2, 3], &[4, 5, 0]),
-        sequence(&[6], &[2, 2, 3, 4, 0]),
-        sequence(&[3, 3, 3, 1], &[0]),
-        sequence(&[5, 1], &[6, 0]),
-        sequence(&[2], &[1]),
-    ]
-}
 
 fn frozen(weights: &Weights, manner: Manner) -> Model {
     Model::frozen(&shape(), weights).unwrap().run_as(manner).unwrap()
@@ -158,7 +133,7 @@ fn gradients_agree_with_differences_under_replay() {
         if d[0] == 0.0 {
             assert_eq!(grads, pass.gradients(&c).unwrap());
         }
-        differences::agree(&weights, &grads, |weights| objective(weights, &replay, &c, &d));
+        gradients_agree(&weights, &grads, |weights| objective(weights, &replay, &c, &d));
     }
 }
 

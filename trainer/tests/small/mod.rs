@@ -1,9 +1,36 @@
-//! Gradients and finite differences.
+//! A small model and what it reads; gradients and finite differences.
 
-use lockstep_trainer::model::Weights;
+use lockstep_trainer::model::{Shape, Weights};
+use lockstep_trainer::policy::Sequence;
+
+pub(crate) fn shape() -> Shape {
+    Shape {
+        vocab: 7,
+        context: 16,
+        layers: 2,
+        width: 16,
+        heads: 4,
+        experts: 8,
+        top_k: 2,
+        hidden: 8,
+        critic: false,
+    }
+}
+
+pub(crate) fn sequences() -> Vec<Sequence> {
+    let sequence =
+        |prompt: &[u32], response: &[u32]| Sequence { prompt: prompt.to_vec(), response: response.to_vec() };
+    vec![
+        sequence(&[1, 2, 3], &[4, 5, 0]),
+        sequence(&[6], &[2, 2, 3, 4, 0]),
+        sequence(&[3, 3, 3, 1], &[0]),
+        sequence(&[5, 1], &[6, 0]),
+        sequence(&[2], &[1]),
+    ]
+}
 
 /// Checks gradients against central differences of `loss`, in every tensor.
-pub(crate) fn agree(weights: &Weights, grads: &[Vec<f32>], loss: impl Fn(&Weights) -> f64) {
+pub(crate) fn gradients_agree(weights: &Weights, grads: &[Vec<f32>], loss: impl Fn(&Weights) -> f64) {
     for (tensor, weight) in weights.iter().enumerate() {
         assert_eq!(grads[tensor].len(), weight.values.len());
         // The entry with the largest gradient: small ones drown in f32 rounding.

@@ -18,6 +18,17 @@ pub use study::{html as study_html, markdown as study_markdown, verdicts as stud
 
 const STYLE: &str = include_str!("style.css");
 
+/// The beginning of a page, up to the line `below` its heading. `refresh` is HTML that makes the browser read
+/// the page again.
+pub(crate) fn head(title: &str, refresh: &str, heading: &str, below: &str) -> String {
+    format!(
+        "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">{refresh}\
+         <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\
+         <title>Lockstep: {title}</title><style>{STYLE}</style></head><body><main>\n\
+         <h1>{heading}</h1><p class=\"sub\">{below}</p>\n"
+    )
+}
+
 /// What says how good a policy is: after the warm start and after the last RL step.
 pub fn before_and_after(records: &[Record]) -> (Option<f64>, Option<f64>) {
     let (warm, rl) = split(records);
@@ -58,7 +69,6 @@ pub fn html(config: &Config, records: &[Record], seconds: &[f64], running: bool)
     let (before, after) = before_and_after(records);
     let game = config.game().is_some();
     let show = |x: Option<f64>| x.map_or("–".to_owned(), |x| shown(game, x));
-    let mut page = String::new();
     let title = format!("{} · {} · seed {}", escape(&config.task), escape(&config.recipe), config.seed);
     let (mut refresh, mut progress) = (String::new(), String::new());
     if running {
@@ -70,13 +80,8 @@ pub fn html(config: &Config, records: &[Record], seconds: &[f64], running: bool)
             }
         };
     }
-    write!(
-        page,
-        "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">{refresh}\
-         <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\
-         <title>Lockstep: {title}</title><style>{STYLE}</style></head><body><main>\n\
-         <h1>Lockstep training report</h1><p class=\"sub\">{title}{progress}</p>\n<section class=\"cards\">"
-    )?;
+    let mut page = head(&title, &refresh, "Lockstep training report", &format!("{title}{progress}"));
+    page.push_str("<section class=\"cards\">");
     let warm_seconds = seconds.iter().take(warm.len()).sum::<f64>();
     let rl_seconds = seconds.iter().skip(warm.len()).sum::<f64>();
     for (value, what) in [
@@ -124,7 +129,11 @@ fn plots(config: &Config, warm: &[&WarmRecord], rl: &[&RlRecord]) -> Result<Vec<
     let game = config.game().is_some();
     // Rewards that are more than right or wrong.
     let shaped = config.rl.rubric.is_some() || config.rl.length_reward > 0.0;
-    let of = |f: fn(&RlRecord) -> f64| rl.iter().map(|r| (r.step as f64, f(r))).collect::<Vec<_>>();
+    let of = |f: Field| rl.iter().map(|r| (r.step as f64, f(r))).collect::<Vec<_>>();
+    // Only the steps that have the number.
+    let known = |f: fn(&RlRecord) -> Option<f64>| {
+        rl.iter().filter_map(|r| Some((r.step as f64, f(r)?))).collect::<Vec<_>>()
+    };
     let line = |name, color, f| Series::Line { name, color, points: of(f), dots: false };
     let band = |name, color, low: Field, high: Field| {
         // Only where both of its edges are numbers.
@@ -133,46 +142,38 @@ fn plots(config: &Config, warm: &[&WarmRecord], rl: &[&RlRecord]) -> Result<Vec<
         Series::Band { name, color, low, high }
     };
     let start = warm.iter().rev().find_map(|r| r.measured()).map(|p| (0.0, p));
-    let points = rl.iter().filter_map(|r| r.measured().map(|p| (r.step as f64, p)));
     let measured = Series::Line {
         name: measure(game),
         color: ORANGE,
-        points: start.into_iter().chain(points).collect(),
+        points: start.into_iter().chain(known(RlRecord::measured)).collect(),
         dots: true,
     };
-    let warm_line = |name, color, f: fn(&WarmRecord) -> f64| Series::Line {
-        name,
-        color,
-        points: warm.iter().map(|r| (r.step as f64, f(r))).collect(),
-        dots: true,
+    // Nothing where no step has the number.
+    let optional = |name, color, f| {
+        let points = known(f);
+        (!points.is_empty()).then(|| Series::Line { name, color, points, dots: false })
+    };
+    let warm_figure = |plot: Plot<'static>, name, color, f: fn(&WarmRecord) -> f64| {
+        let points = warm.iter().map(|r| (r.step as f64, f(r))).collect();
+        plot.figure("warm-start step", &[Series::Line { name, color, points, dots: true }])
     };
     let plot = |title, y_label| Plot { title, y_label, y: None, log: false };
+    let fractions = |title, y_label| Plot { y: Some((0.0, 1.0)), ..plot(title, y_label) };
     let x = "RL step";
-    let critic: Vec<_> = rl.iter().filter_map(|r| Some((r.step as f64, r.value_loss?))).collect();
-    let critic = (!critic.is_empty()).then(|| {
-        let loss = Series::Line { name: "value loss", color: BLUE, points: critic, dots: false };
-        plot("Critic", "mean loss of a token's value").figure(x, &[loss])
-    });
-    let calls: Vec<_> = rl.iter().filter_map(|r| Some((r.step as f64, r.calls?))).collect();
-    let calls = (!calls.is_empty()).then(|| {
-        let mean = Series::Line { name: "mean", color: BLUE, points: calls, dots: false };
-        plot("Calls of the tool", "calls of a response").figure(x, &[mean])
-    });
-    let clean: Vec<_> = rl.iter().filter_map(|r| Some((r.step as f64, r.clean_reward?))).collect();
-    let clean = (!clean.is_empty()).then_some(Series::Line {
-        name: if shaped { "by the verifier" } else { "before flips" },
-        color: GREEN,
-        points: clean,
-        dots: false,
-    });
     let first = match game {
         true => plot("Exploitability", "mean gain of a best response").figure(x, &[measured])?,
         false => {
             let reward = line("mean reward", BLUE, |r| r.reward);
+            let clean = if shaped { "by the verifier" } else { "before flips" };
+            let clean = optional(clean, GREEN, |r| r.clean_reward);
             let series: Vec<Series> = [reward, measured].into_iter().chain(clean).collect();
             let y_label = if shaped { "mean reward" } else { "fraction solved" };
-            Plot { y: Some((0.0, 1.0)), ..plot("Reward and held-out pass@1", y_label) }.figure(x, &series)?
+            fractions("Reward and held-out pass@1", y_label).figure(x, &series)?
         }
+    };
+    let (passes, y_label, sampled) = match game {
+        true => ("Warm start: games by the rules", "fraction of games", "sampled games"),
+        false => ("Warm start: training problems solved", "fraction solved", "training problems, sampled"),
     };
     let mut plots = vec![
         first,
@@ -220,27 +221,17 @@ fn plots(config: &Config, warm: &[&WarmRecord], rl: &[&RlRecord]) -> Result<Vec<
         )?,
         plot("Training-inference mismatch: KL(engine ‖ trainer)", "nats per token")
             .figure(x, &[line("k1", BLUE, |r| r.mismatch_k1), line("k3", ORANGE, |r| r.mismatch_k3)])?,
-        Plot { y: Some((0.0, 1.0)), ..plot("Groups without a signal", "fraction of groups") }
+        fractions("Groups without a signal", "fraction of groups")
             .figure(x, &[line("all rewards equal", PURPLE, |r| r.constant_groups)])?,
-        plot("Warm start: loss", "nats per token")
-            .figure("warm-start step", &[warm_line("supervised loss", BLUE, |r| r.loss)])?,
-        match game {
-            true => {
-                Plot { y: Some((0.0, 1.0)), ..plot("Warm start: games by the rules", "fraction of games") }
-                    .figure("warm-start step", &[warm_line("sampled games", ORANGE, |r| r.training_pass)])?
-            }
-            false => Plot {
-                y: Some((0.0, 1.0)),
-                ..plot("Warm start: training problems solved", "fraction solved")
-            }
-            .figure(
-                "warm-start step",
-                &[warm_line("training problems, sampled", ORANGE, |r| r.training_pass)],
-            )?,
-        },
+        warm_figure(plot("Warm start: loss", "nats per token"), "supervised loss", BLUE, |r| r.loss)?,
+        warm_figure(fractions(passes, y_label), sampled, ORANGE, |r| r.training_pass)?,
     ];
-    plots.extend(critic.transpose()?);
-    plots.extend(calls.transpose()?);
+    if let Some(loss) = optional("value loss", BLUE, |r| r.value_loss) {
+        plots.push(plot("Critic", "mean loss of a token's value").figure(x, &[loss])?);
+    }
+    if let Some(calls) = optional("mean", BLUE, |r| r.calls) {
+        plots.push(plot("Calls of the tool", "calls of a response").figure(x, &[calls])?);
+    }
     Ok(plots)
 }
 

@@ -7,7 +7,7 @@ use anyhow::Result;
 use super::plot::{COLORS, Plot, Series};
 use super::routing::show;
 use super::table::Table;
-use super::{STYLE, escape};
+use super::{escape, head};
 use crate::study::{
     ArmFindings, Definitions, Direction, Experiment, Findings, Interval, Judgement, Measured, SOLVED, Study,
     Verdict, label,
@@ -168,16 +168,10 @@ pub fn markdown(definitions: &Definitions, study: Option<&Study>) -> Result<Stri
 
 /// The page of a study.
 pub fn html(study: &Study) -> Result<String> {
-    let mut page = format!(
-        "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">\
-         <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\
-         <title>Lockstep: study</title><style>{STYLE}</style></head><body><main>\n\
-         <h1>Lockstep study</h1><p class=\"sub\">version {} · {} hypotheses{}</p>\n<p>{}</p>\n",
-        escape(&study.version),
-        study.family,
-        if study.quick { " · <b>a quick run: no evidence</b>" } else { "" },
-        escape(METHOD)
-    );
+    let quick = if study.quick { " · <b>a quick run: no evidence</b>" } else { "" };
+    let below = format!("version {} · {} hypotheses{quick}", escape(&study.version), study.family);
+    let mut page = head("study", "", "Lockstep study", &below);
+    writeln!(page, "<p>{}</p>", escape(METHOD))?;
     page += &comparisons(&study.experiments).html();
     for findings in &study.experiments {
         section(&mut page, findings)?;

@@ -2,8 +2,8 @@
 
 use super::Drawn;
 use super::shape::{Node, Shape};
+use crate::report;
 
-const STYLE: &str = include_str!("../report/style.css");
 /// Width of the token axis, height of a line, and margins, in pixels.
 const WIDTH: f64 = 960.0;
 const LINE: f64 = 22.0;
@@ -13,17 +13,13 @@ const TOP: f64 = 34.0;
 
 /// Renders the page.
 pub(super) fn html(drawn: &Drawn) -> String {
-    let title = format!("Lockstep: prefix tree of group {}", drawn.group);
-    let head = drawn.head().replace('\n', "<br>");
+    let title = format!("prefix tree of group {}", drawn.group);
+    let head = report::head(&title, "", "Prefix tree", &drawn.head().replace('\n', "<br>"));
     format!(
-        "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">\
-         <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\
-         <title>{title}</title><style>{STYLE}</style></head><body><main>\n\
-         <h1>Prefix tree</h1><p class=\"sub\">{head}</p>\n\
-         <p>From left to right: tokens of the responses. A line is a stretch that the same responses share, \
-         as thick as they are many and coloured by its value V, the mean reward of the responses that pass \
-         (red: the group's smallest reward, green: its largest, grey: none has a reward). Point at a line \
-         for its token ids.</p>\n<figure>{}</figure>\n</main></body></html>\n",
+        "{head}<p>From left to right: tokens of the responses. A line is a stretch that the same responses \
+         share, as thick as they are many and coloured by its value V, the mean reward of the responses that \
+         pass (red: the group's smallest reward, green: its largest, grey: none has a reward). Point at a \
+         line for its token ids.</p>\n<figure>{}</figure>\n</main></body></html>\n",
         svg(&drawn.shape)
     )
 }

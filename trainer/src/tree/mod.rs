@@ -77,7 +77,7 @@ impl Drawn {
              tree, {branches} branches\n",
             self.group,
             self.groups,
-            self.shape.responses,
+            self.shape.rewards.len(),
             100.0 * self.statistics.shared_fraction()
         );
         let bins = depths.iter().enumerate().filter(|(_, count)| **count > 0).map(|(bin, count)| match bin {

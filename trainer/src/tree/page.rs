@@ -1,7 +1,9 @@
 //! A tree as a self-contained page with an inline SVG, without scripts or anything to fetch.
 
+use lockstep::ops::tree::Node;
+
 use super::Drawn;
-use super::shape::{Node, Shape};
+use super::shape::Shape;
 use crate::report;
 
 /// Width of the token axis, height of a line, and margins, in pixels.
@@ -51,7 +53,7 @@ fn svg(shape: &Shape) -> String {
                 y(child)
             );
         }
-        let thick = 2.0 + 6.0 * node.passing as f64 / shape.responses.max(1) as f64;
+        let thick = 2.0 + 6.0 * node.passing as f64 / shape.rewards.len().max(1) as f64;
         out += &format!(
             "<path d=\"M{left:.1} {own:.1}H{:.1}\" stroke=\"{}\" stroke-width=\"{thick:.1}\"><title>tokens \
              {}..{}: {}</title></path>\n",
@@ -59,16 +61,18 @@ fn svg(shape: &Shape) -> String {
             colour(node, shape.range),
             node.from,
             node.to,
-            node.ids_text()
+            shape.ids_text(number)
         );
         let label = if node.children.is_empty() {
-            let ends = node.ends_text();
+            let ends = shape.ends_text(number);
             format!("<text x=\"{:.1}\" y=\"{:.1}\">{}</text>\n", right + 8.0, own + 4.0, ends)
         } else {
-            let ends =
-                if node.ends.is_empty() { String::new() } else { format!(" · ends: {}", node.ends_text()) };
+            let ends = match node.ends.is_empty() {
+                true => String::new(),
+                false => format!(" · ends: {}", shape.ends_text(number)),
+            };
             let (at, up) = (right - 5.0, own - 6.0);
-            let text = format!("{} · {}{ends}", node.value_text(), node.passing);
+            let text = format!("{} · {}{ends}", shape.value_text(number), node.passing);
             format!("<text x=\"{at:.1}\" y=\"{up:.1}\" text-anchor=\"end\">{text}</text>\n")
         };
         out += &label;

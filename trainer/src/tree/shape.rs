@@ -1,35 +1,19 @@
-//! A tree as nodes with children, for drawing.
+//! A tree as nodes with children and their labels, for drawing.
 
-use lockstep::ops::tree::{self, Outcomes, PrefixTree};
+use lockstep::ops::tree::{Node, Outcomes, PrefixTree};
 use lockstep::{Batch, Error};
 
-/// A run of tokens shared by the same responses.
-pub(super) struct Node {
-    /// First token.
-    pub(super) from: usize,
-    /// One past the last.
-    pub(super) to: usize,
-    /// Mean outcome of the responses through this node; NaN if none has one.
-    pub(super) value: f64,
-    /// Number of responses through this node.
-    pub(super) passing: usize,
-    /// The first token ids.
-    pub(super) ids: Vec<u32>,
-    /// Responses that end here: index and reward.
-    pub(super) ends: Vec<(usize, f32)>,
-    /// Child nodes, in order.
-    pub(super) children: Vec<usize>,
-}
-
-/// Maximum number of token ids kept per node.
-pub(super) const IDS: usize = 12;
+/// Maximum number of token ids in a label.
+const IDS: usize = 12;
 
 /// A group's tree; node 0 is the root.
 pub(super) struct Shape {
     /// All nodes, parents before children.
     pub(super) nodes: Vec<Node>,
-    /// Responses of the group.
-    pub(super) responses: usize,
+    /// The first token ids of each node.
+    ids: Vec<Vec<u32>>,
+    /// The reward of each response.
+    pub(super) rewards: Vec<f32>,
     /// Smallest and largest reward; equal if there is none.
     pub(super) range: (f32, f32),
 }
@@ -42,45 +26,38 @@ impl Shape {
         tokens: &[u32],
         rewards: &[f32],
     ) -> Result<Self, Error> {
-        let labelled = |node: tree::Node| {
+        let nodes = tree.nodes(batch, &Outcomes::new(rewards), 0)?;
+        let ids = |node: &Node| -> Vec<u32> {
             let start = batch.cu_seqlens().span(node.sequence).start;
-            Node {
-                from: node.from,
-                to: node.to,
-                value: node.value,
-                passing: node.passing,
-                ids: tokens[start + node.from..start + node.to].iter().take(IDS).copied().collect(),
-                ends: node.ends.into_iter().map(|sequence| (sequence, rewards[sequence])).collect(),
-                children: node.children,
-            }
+            tokens[start + node.from..start + node.to].iter().take(IDS).copied().collect()
         };
-        let nodes = tree.nodes(batch, &Outcomes::new(rewards), 0)?.into_iter().map(labelled).collect();
+        let ids = nodes.iter().map(ids).collect();
         let counted = || rewards.iter().copied().filter(|r| !r.is_nan());
         let range = (counted().fold(f32::INFINITY, f32::min), counted().fold(f32::NEG_INFINITY, f32::max));
         let range = if range.0 <= range.1 { range } else { (0.0, 0.0) };
-        Ok(Self { nodes, responses: rewards.len(), range })
-    }
-}
-
-impl Node {
-    /// Its value, as a label.
-    pub(super) fn value_text(&self) -> String {
-        if self.value.is_nan() { "V –".to_owned() } else { format!("V {:.4}", self.value) }
+        Ok(Self { nodes, ids, rewards: rewards.to_vec(), range })
     }
 
-    /// Its first token ids, as a label.
-    pub(super) fn ids_text(&self) -> String {
-        let ids: Vec<String> = self.ids.iter().map(u32::to_string).collect();
-        let more = if self.to - self.from > self.ids.len() { " …" } else { "" };
+    /// The value of a node, as a label.
+    pub(super) fn value_text(&self, number: usize) -> String {
+        let value = self.nodes[number].value;
+        if value.is_nan() { "V –".to_owned() } else { format!("V {value:.4}") }
+    }
+
+    /// The first token ids of a node, as a label.
+    pub(super) fn ids_text(&self, number: usize) -> String {
+        let (node, ids) = (&self.nodes[number], &self.ids[number]);
+        let more = if node.to - node.from > ids.len() { " …" } else { "" };
+        let ids: Vec<String> = ids.iter().map(u32::to_string).collect();
         format!("[{}{more}]", ids.join(" "))
     }
 
-    /// The responses that end here, with their rewards.
-    pub(super) fn ends_text(&self) -> String {
-        let end = |(sequence, reward): &(usize, f32)| match reward.is_nan() {
-            true => format!("#{sequence} no reward"),
-            false => format!("#{sequence} reward {reward}"),
+    /// The responses that end at a node, with their rewards.
+    pub(super) fn ends_text(&self, number: usize) -> String {
+        let end = |&sequence: &usize| match self.rewards[sequence] {
+            reward if reward.is_nan() => format!("#{sequence} no reward"),
+            reward => format!("#{sequence} reward {reward}"),
         };
-        self.ends.iter().map(end).collect::<Vec<_>>().join(", ")
+        self.nodes[number].ends.iter().map(end).collect::<Vec<_>>().join(", ")
     }
 }

@@ -10,15 +10,15 @@ pub(super) fn draw(shape: &Shape) -> String {
     let mut waiting = vec![(0, String::new(), String::new())];
     while let Some((number, indent, own)) = waiting.pop() {
         let Some(node) = shape.nodes.get(number) else { continue };
-        out += &format!("{own}{}..{}  {}", node.from, node.to, node.value_text());
+        out += &format!("{own}{}..{}  {}", node.from, node.to, shape.value_text(number));
         if node.passing > 1 {
             out += &format!("  n {}", node.passing);
         }
         if node.to > node.from {
-            out += &format!("  {}", node.ids_text());
+            out += &format!("  {}", shape.ids_text(number));
         }
         if !node.ends.is_empty() {
-            out += &format!("  ends: {}", node.ends_text());
+            out += &format!("  ends: {}", shape.ends_text(number));
         }
         out.push('\n');
         for (k, child) in node.children.iter().enumerate().rev() {

@@ -185,10 +185,20 @@ impl Run<'_> {
         let config = self.trainer.config();
         let m = &config.model;
         let weights: usize = state.weights.iter().map(|w| w.values.len()).sum();
+        let (sampler, flips, most) =
+            (config.sampling.sampler, config.rl.flip_rewards, config.rl.length_reward);
+        let asked = [
+            config.routing.map(|routing| format!("routing replay: {}", routing.mode.name())),
+            config.asynchronous.map(|engine| format!("simulated engine: {}", engine.schedule.name())),
+            (sampler != Sampler::Plain).then(|| format!("sampler: {}", sampler.name())),
+            (flips != 0.0).then(|| format!("rewards flipped with probability {flips}")),
+            (most != 0.0).then(|| format!("up to {most} for short right responses")),
+            config.rl.rubric.map(|points| format!("rubric {points:?}")),
+        ];
+        let asked: String = asked.into_iter().flatten().map(|one| format!(" · {one}")).collect();
         screen.line(&format!(
             "task {} · recipe {} · seed {} · folder {}\n\
-             model: {} layers, width {}, {} experts (top {}), {weights} weights · Lockstep on \
-             {}{}{}{}{}{}{}\n\
+             model: {} layers, width {}, {} experts (top {}), {weights} weights · Lockstep on {}{asked}\n\
              precision: {}",
             config.task,
             config.recipe,
@@ -199,25 +209,6 @@ impl Run<'_> {
             m.experts,
             m.top_k,
             self.trainer.device(),
-            config
-                .routing
-                .map_or(String::new(), |routing| format!(" · routing replay: {}", routing.mode.name())),
-            config
-                .asynchronous
-                .map_or(String::new(), |engine| format!(" · simulated engine: {}", engine.schedule.name())),
-            match config.sampling.sampler {
-                Sampler::Plain => String::new(),
-                sampler => format!(" · sampler: {}", sampler.name()),
-            },
-            match config.rl.flip_rewards {
-                0.0 => String::new(),
-                flips => format!(" · rewards flipped with probability {flips}"),
-            },
-            match config.rl.length_reward {
-                0.0 => String::new(),
-                most => format!(" · up to {most} for short right responses"),
-            },
-            config.rl.rubric.map_or(String::new(), |points| format!(" · rubric {points:?}")),
             config.precision,
         ));
         if state.progress.lines() > 0 {

@@ -137,8 +137,6 @@ impl Trainer {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::round_to_bf16;
-    use crate::policy::log_probs;
 
     #[test]
     fn an_episode_is_the_same_moves_for_both_roles() {
@@ -156,11 +154,8 @@ mod tests {
                     assert_eq!(one.tokens.last(), Some(&END));
                 }
                 for group in pair {
-                    let prompt = trainer.vocab.encode(&group.problem.prompt).unwrap();
                     for response in &group.responses {
-                        let sequence = Sequence { prompt: prompt.clone(), response: response.tokens.clone() };
-                        let weights = round_to_bf16(&state.weights);
-                        let logp = log_probs(&trainer.config().model, &weights, &[sequence]).unwrap();
+                        let logp = trainer.in_one_pass(&state.weights, group, response);
                         let far = |(a, b): (&f32, &f32)| (a - b).abs() > 1e-4;
                         assert!(logp.len() == response.logp.len());
                         assert!(!logp.iter().zip(&response.logp).any(far), "{logp:?} {response:?}");

@@ -380,6 +380,14 @@ impl Trainer {
         change(&mut config);
         Self::on_cpu(config).unwrap()
     }
+
+    /// The log-probabilities of a response under the engine's form of weights, in one pass.
+    pub(super) fn in_one_pass(&self, weights: &Weights, group: &Group, response: &Response) -> Vec<f32> {
+        let prompt = self.vocab.encode(&group.problem.prompt).unwrap();
+        let sequence = Sequence { prompt, response: response.tokens.clone() };
+        let weights = self.config.precision.rollout.round(weights);
+        crate::policy::log_probs(&self.config.model, &weights, &[sequence]).unwrap()
+    }
 }
 
 pub(super) fn mean(values: impl ExactSizeIterator<Item = f64>) -> f64 {

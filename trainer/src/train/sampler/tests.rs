@@ -1,7 +1,6 @@
 use std::sync::LazyLock;
 
 use super::*;
-use crate::policy::{Sequence, log_probs};
 use crate::threads::on_pool;
 use crate::train::group::{Group, Response};
 use crate::train::memory::Memory;
@@ -64,15 +63,13 @@ fn log_probs_are_those_of_the_policy() {
         let (groups, record) = sampled(&trainer, 1, 1);
         assert!((groups.clone(), record) == sampled(&trainer, 2, 1), "{sampler:?}");
         let engine = trainer.engine(&WARM.weights).unwrap();
-        let weights = trainer.config().precision.rollout.round(&WARM.weights);
         for group in &groups {
             let prompt = trainer.vocab.encode(&group.problem.prompt).unwrap();
-            for Response { tokens, logp, .. } in &group.responses {
-                let sequence = Sequence { prompt: prompt.clone(), response: tokens.clone() };
-                let forced = log_probs(&trainer.config().model, &weights, &[sequence]).unwrap();
+            for response in &group.responses {
+                let (forced, logp) = (trainer.in_one_pass(&WARM.weights, group, response), &response.logp);
                 let far = |(a, b): (&f32, &f32)| (a - b).abs() > 1e-4;
                 assert!(forced.len() == logp.len() && !forced.iter().zip(logp).any(far), "{sampler:?}");
-                assert!(sampler != Sampler::Latr || alone(&engine, &prompt, tokens) == *logp);
+                assert!(sampler != Sampler::Latr || alone(&engine, &prompt, &response.tokens) == *logp);
             }
         }
     }

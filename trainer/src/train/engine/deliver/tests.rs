@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::model::{Model, round_to_bf16};
-use crate::policy::{Pass, Sequence, log_probs};
+use crate::policy::{Pass, Sequence};
 use crate::routing::{Mode, Record, Routing};
 
 const R3: Option<Routing> = Some(Routing { mode: Mode::R3, balance: 0.0 });
@@ -56,12 +56,8 @@ fn every_token_has_the_version_that_sampled_it() {
                 let versions = &response.versions;
                 assert!(versions.is_sorted() && versions.iter().all(|version| *version <= step));
                 stitched += usize::from(versions.first() != versions.last());
-                let prompt = trainer.vocab.encode(&group.problem.prompt).unwrap();
-                let sequence = Sequence { prompt, response: response.tokens.clone() };
                 for version in 0..=step {
-                    let policy = round_to_bf16(&weights(&trainer, version));
-                    let shape = &trainer.config().model;
-                    let logp = log_probs(shape, &policy, std::slice::from_ref(&sequence)).unwrap();
+                    let logp = trainer.in_one_pass(&weights(&trainer, version), group, response);
                     for (t, (engine, own)) in response.logp.iter().zip(&logp).enumerate() {
                         let same = (engine - own).abs() < 1e-4;
                         assert!(same || versions[t] != version, "token {t} of step {step}");
@@ -163,10 +159,7 @@ fn a_queued_response_has_one_policy() {
             let version = response.versions[0];
             assert!(response.versions.iter().all(|own| *own == version) && version <= step);
             behind += usize::from(version < step);
-            let prompt = trainer.vocab.encode(&group.problem.prompt).unwrap();
-            let sequence = [Sequence { prompt, response: response.tokens.clone() }];
-            let policy = round_to_bf16(&weights(&trainer, version));
-            let logp = log_probs(&trainer.config().model, &policy, &sequence).unwrap();
+            let logp = trainer.in_one_pass(&weights(&trainer, version), group, response);
             let near = |(engine, own): (&f32, &f32)| (engine - own).abs() < 1e-4;
             assert!(response.logp.iter().zip(&logp).all(near), "step {step}");
             seen.push((version, group.row));

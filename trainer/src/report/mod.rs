@@ -13,6 +13,7 @@ use anyhow::Result;
 use crate::config::{Config, rows};
 use crate::train::{EngineRecord, Record, RlRecord, WarmRecord};
 use plot::{BLUE, GREEN, ORANGE, PURPLE, Plot, Series};
+use table::Table;
 
 pub use study::{html as study_html, markdown as study_markdown, verdicts as study_verdicts};
 
@@ -118,8 +119,8 @@ pub fn html(config: &Config, records: &[Record], seconds: &[f64], running: bool)
     page.push_str(&engine_plots(&rl)?.join("\n"));
     page.push_str(&routing::plots(&rl)?.join("\n"));
     page.push_str("</section>\n");
-    comparison(&mut page, [measure(game).to_owned(), show(before), show(after)], &rl)?;
-    routing::tables(&mut page, &rl)?;
+    page += &comparison([measure(game).to_owned(), show(before), show(after)], &rl);
+    page += &routing::tables(&rl);
     configuration(&mut page, config)?;
     page.push_str("</main></body></html>\n");
     Ok(page)
@@ -272,19 +273,12 @@ fn mean(values: impl Iterator<Item = f64>) -> Option<f64> {
 }
 
 /// Compares the first and the last tenth of the RL phase.
-fn comparison(page: &mut String, [measure, before, after]: [String; 3], rl: &[&RlRecord]) -> Result<()> {
+fn comparison([measure, before, after]: [String; 3], rl: &[&RlRecord]) -> String {
     let part = rl.len().div_ceil(10).max(1);
     let first: Vec<_> = rl.iter().take(part).collect();
     let last: Vec<_> = rl.iter().rev().take(part).collect();
-    write!(
-        page,
-        "<h2>Before and after</h2><table><tr><th></th><th>first {part} RL step(s)</th><th>last \
-         {part}</th></tr>"
-    )?;
-    write!(
-        page,
-        "<tr><td>{measure} (before the first, after the last)</td><td>{before}</td><td>{after}</td></tr>"
-    )?;
+    let mut table = Table::of_ends(part);
+    table.rows.push(vec![format!("{measure} (before the first, after the last)"), before, after]);
     let lines: [(&str, Field); 9] = [
         ("mean reward", |r| r.reward),
         ("groups without a signal", |r| r.constant_groups),
@@ -302,10 +296,9 @@ fn comparison(page: &mut String, [measure, before, after]: [String; 3], rl: &[&R
             Some(x) => format!("{x:.4}"),
             None => "–".to_owned(),
         };
-        write!(page, "<tr><td>{name}</td><td>{}</td><td>{}</td></tr>", show(&first), show(&last))?;
+        table.rows.push(vec![name.to_owned(), show(&first), show(&last)]);
     }
-    page.push_str("</table>\n");
-    Ok(())
+    format!("<h2>Before and after</h2>{}", table.html())
 }
 
 fn configuration(page: &mut String, config: &Config) -> Result<()> {

@@ -1,11 +1,10 @@
 //! The routing section of a report.
 
-use std::fmt::Write;
-
 use anyhow::Result;
 
 use super::mean;
 use super::plot::{BLUE, GREEN, ORANGE, PURPLE, Plot, Series};
+use super::table::Table;
 use crate::routing::Mismatches;
 use crate::train::RlRecord;
 
@@ -86,38 +85,29 @@ pub(super) fn plots(rl: &[&RlRecord]) -> Result<Vec<String>> {
 }
 
 /// Tables of means over the first and the last tenth of the steps, and per layer over all steps.
-pub(super) fn tables(page: &mut String, rl: &[&RlRecord]) -> Result<()> {
+pub(super) fn tables(rl: &[&RlRecord]) -> String {
     let steps = recorded(rl);
-    let Some((_, any)) = steps.first() else { return Ok(()) };
+    let Some((_, any)) = steps.first() else { return String::new() };
     let part = steps.len().div_ceil(10).max(1);
     let shown = |mean: Option<f64>| mean.map_or("–".to_owned(), show);
-    write!(
-        page,
-        "<h2>Routing</h2><table><tr><th></th><th>first {part} RL step(s)</th><th>last {part}</th></tr>"
-    )?;
+    let mut ends = Table::of_ends(part);
     for (name, f) in ROWS {
-        let ends = [&steps[..part], &steps[steps.len() - part..]]
-            .map(|steps| shown(mean(steps.iter().map(|(_, m)| f(m)))));
-        write!(page, "<tr><td>{name}</td><td>{}</td><td>{}</td></tr>", ends[0], ends[1])?;
+        let of = |steps: &[(u64, &Mismatches)]| shown(mean(steps.iter().map(|(_, m)| f(m))));
+        ends.rows.push(vec![name.to_owned(), of(&steps[..part]), of(&steps[steps.len() - part..])]);
     }
-    page.push_str(
-        "</table>\n<h2>Routing, layer by layer (mean over all steps)</h2><table><tr><th>layer</th>",
-    );
-    page.push_str(
-        "<th>routers that differ</th><th>KL, rollout to update</th><th>KL, replayed to live</th></tr>",
-    );
+    let head = ["layer", "routers that differ", "KL, rollout to update", "KL, replayed to live"];
+    let mut layers = Table::new(head);
     for layer in 0..any.differ_layers.len() {
         let of = |f: fn(&Mismatches) -> &Vec<f64>| {
             shown(mean(steps.iter().filter_map(|(_, m)| f(m).get(layer).copied())))
         };
-        write!(
-            page,
-            "<tr><td>{layer}</td><td>{}</td><td>{}</td><td>{}</td></tr>",
+        layers.rows.push(vec![
+            layer.to_string(),
             of(|m| &m.differ_layers),
             of(|m| &m.gate_kl_layers),
-            of(|m| &m.replay_kl_layers)
-        )?;
+            of(|m| &m.replay_kl_layers),
+        ]);
     }
-    page.push_str("</table>\n");
-    Ok(())
+    let title = "<h2>Routing, layer by layer (mean over all steps)</h2>";
+    format!("<h2>Routing</h2>{}{title}{}", ends.html(), layers.html())
 }

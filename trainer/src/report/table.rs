@@ -14,6 +14,11 @@ impl Table {
         Self { head: head.into_iter().map(Into::into).collect(), rows: Vec::new() }
     }
 
+    /// An empty table that compares the first with the last `part` steps.
+    pub(super) fn of_ends(part: usize) -> Self {
+        Self::new([String::new(), format!("first {part} RL step(s)"), format!("last {part}")])
+    }
+
     /// The table as HTML.
     pub(super) fn html(&self) -> String {
         let cells = |tag: &str, cells: &[String]| -> String {

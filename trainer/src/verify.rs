@@ -59,13 +59,8 @@ pub fn verify(args: &VerifyArgs) -> Result<(String, bool)> {
 
 /// The backends, each once.
 fn distinct(backends: &[Backend]) -> Vec<Backend> {
-    let mut distinct = Vec::new();
-    for backend in backends {
-        if !distinct.contains(backend) {
-            distinct.push(*backend);
-        }
-    }
-    distinct
+    let is_first = |(i, backend): &(usize, &Backend)| !backends[..*i].contains(backend);
+    backends.iter().enumerate().filter(is_first).map(|(_, backend)| *backend).collect()
 }
 
 #[cfg(test)]

@@ -282,19 +282,15 @@ fn run_shard(
     let (logits, values) = (model.logits(&picked)?, model.values(&picked)?);
     let target = Tensor::from_vec(target, (n, 1), device)?;
     let logp = Model::normalized(&logits)?.gather(&target, 1)?.squeeze(1)?;
-    let Some(mut routes) = routes else {
-        return Ok((
-            Part { logp, logits, labels, rows, values, scores: Vec::new(), routed: 0 },
-            Vec::new(),
-            0,
-        ));
-    };
-    let scores = routes.layers.iter_mut().filter_map(|layer| layer.attached.take()).collect();
+    let mut part = Part { logp, logits, labels, rows, values, scores: Vec::new(), routed: 0 };
+    let Some(mut routes) = routes else { return Ok((part, Vec::new(), 0)) };
+    part.scores = routes.layers.iter_mut().filter_map(|layer| layer.attached.take()).collect();
     let of = |(row, s): (usize, &Sequence)| {
         Record::of(model.shape(), &routes, rows, row, s.prompt.len() + s.response.len())
     };
     let routed: Vec<Record> = sequences.iter().enumerate().map(of).collect::<Result<_>>()?;
-    Ok((Part { logp, logits, labels, rows, values, scores, routed: routed.len() }, routed, routes.replayed))
+    part.routed = routed.len();
+    Ok((part, routed, routes.replayed))
 }
 
 #[cfg(test)]

@@ -113,8 +113,6 @@ impl Trainer {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::policy::Sampled;
-    use crate::train::group::Response;
     use crate::vocab::END;
 
     /// Worked by hand on `1+2=`, whose working is `1+2=3 #3`.
@@ -122,11 +120,8 @@ mod tests {
     fn blame_falls_on_the_first_wrong_token() {
         let trainer = Trainer::small("addition:1", "grpo", |_| ());
         let group = |said: &str| {
-            let mut response = trainer.vocab.encode(said).unwrap();
-            response.push(END);
-            let sampled = Sampled { logp: vec![0.0; response.len()], response, routed: None };
             let problem = Problem { prompt: "1+2=".into(), solution: "1+2=3 #3".into(), answer: "3".into() };
-            Group { row: 0, problem, responses: vec![Response::new(sampled, 0.0)], baseline: 0.0 }
+            Group { row: 0, problem, responses: vec![trainer.saying(said, &[END], 0.0)], baseline: 0.0 }
         };
         let blame = |said: &str, advantage: &[f32]| {
             let credit =

@@ -361,10 +361,7 @@ mod tests {
     #[test]
     fn a_rubric_by_hand() {
         let trainer = trainer("grpo", |config| config.rl.rubric = Some([2.0, 1.0, -1.0]));
-        let response = |(said, end, reward): (&str, &[u32], f32)| {
-            let response = [&trainer.vocab.encode(said).unwrap(), end].concat();
-            Response::new(Sampled { logp: vec![0.0; response.len()], response, routed: None }, reward)
-        };
+        let response = |(said, end, reward): (&str, &[u32], f32)| trainer.saying(said, end, reward);
         let said: [(&str, &[u32], f32); 8] = [
             ("1+2=3 #3", &[END], 1.0),
             ("1+2=4 #3", &[END], 1.0),

@@ -381,6 +381,13 @@ impl Trainer {
         Self::on_cpu(config).unwrap()
     }
 
+    /// A response that says this and then `end`.
+    pub(super) fn saying(&self, text: &str, end: &[u32], reward: f32) -> Response {
+        let response = [&self.vocab.encode(text).unwrap(), end].concat();
+        let logp = vec![-0.5; response.len()];
+        Response::new(crate::policy::Sampled { response, logp, routed: None }, reward)
+    }
+
     /// The log-probabilities of a response under the engine's form of weights, in one pass.
     pub(super) fn in_one_pass(&self, weights: &Weights, group: &Group, response: &Response) -> Vec<f32> {
         let prompt = self.vocab.encode(&group.problem.prompt).unwrap();

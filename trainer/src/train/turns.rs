@@ -49,10 +49,9 @@ impl Trainer {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::policy::{Sampled, Sequence, log_probs};
+    use crate::policy::{Sequence, log_probs};
     use crate::random::Phase;
     use crate::task::Problem;
-    use crate::train::group::Response;
     use crate::vocab::END;
 
     fn trainer(task: &str, recipe: &str) -> Trainer {
@@ -62,17 +61,11 @@ mod tests {
         })
     }
 
-    fn response(trainer: &Trainer, text: &str, end: &[u32], reward: f32) -> Response {
-        let tokens = [&trainer.vocab.encode(text).unwrap(), end].concat();
-        let logp = vec![-0.5; tokens.len()];
-        Response::new(Sampled { response: tokens, logp, routed: None }, reward)
-    }
-
     /// K against Q: pass, bet, call; then an end in place of the second player's move.
     #[test]
     fn a_game_by_hand() {
         let trainer = trainer("kuhn", "mars");
-        let response = |moves: &str, reward| response(&trainer, moves, &[END], reward);
+        let response = |moves: &str, reward| trainer.saying(moves, &[END], reward);
         let group = |row, prompt: &str, sign: f32| Group {
             row,
             problem: Problem { prompt: prompt.into(), solution: "pp".into(), answer: "KQ".into() },
@@ -98,7 +91,7 @@ mod tests {
         let said = [("[3*5]15 [15+2]17 #17", &[END][..]), ("[3*5+2]!#15", &[END]), ("[9*9]8", &[])];
         let responses = said.map(|(text, end)| {
             let reward = trainer.task.reward(&problem, text);
-            response(&trainer, text, end, reward)
+            trainer.saying(text, end, reward)
         });
         let group = Group { row: 0, problem, responses: responses.to_vec(), baseline: 0.0 };
         let mut out = RolloutsBuf::default();

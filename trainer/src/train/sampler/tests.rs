@@ -117,11 +117,7 @@ fn pruned_groups_are_halves() {
 fn chances_by_hand() {
     let trainer = trainer(Sampler::Arrol, None);
     let problem = Problem { prompt: "1+2=".into(), solution: "1+2=3 #3".into(), answer: "3".into() };
-    let response = |(said, reward): &(&str, f32)| {
-        let mut response = trainer.vocab.encode(said).unwrap();
-        response.push(END);
-        Response::new(Sampled { logp: vec![0.0; response.len()], response, routed: None }, *reward)
-    };
+    let response = |(said, reward): &(&str, f32)| trainer.saying(said, &[END], *reward);
     let group = |said: &[(&str, f32)]| Group {
         row: 0,
         problem: problem.clone(),

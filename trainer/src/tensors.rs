@@ -1,8 +1,8 @@
-//! Reading and writing flat tensors in safetensors files, with errors that name the tensor and the index.
+//! Reading and writing tensors in safetensors files, with errors that name the tensor.
 
 use std::collections::HashMap;
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, ensure};
 use safetensors::tensor::TensorView;
 use safetensors::{Dtype, SafeTensors};
 
@@ -36,20 +36,6 @@ impl<'a> Tensors<'a> {
         self.tensors.tensor(name).is_ok()
     }
 
-    fn flat(&self, name: &str) -> Result<TensorView<'a>> {
-        let Ok(view) = self.tensors.tensor(name) else {
-            let mut names = self.tensors.names();
-            names.sort_unstable();
-            bail!("tensor '{name}' is missing; the file has: {}", names.join(", "));
-        };
-        ensure!(
-            view.shape().len() == 1,
-            "tensor '{name}' has shape {:?}: expected one dimension",
-            view.shape()
-        );
-        Ok(view)
-    }
-
     /// Reads an f32 tensor with known dimensions.
     pub fn shaped(&self, name: &str, dims: &[usize]) -> Result<Vec<f32>> {
         let view = self.tensors.tensor(name).with_context(|| format!("tensor '{name}'"))?;
@@ -58,21 +44,8 @@ impl<'a> Tensors<'a> {
             dtype == Dtype::F32 && shape == dims,
             "tensor '{name}' is {dtype:?} {shape:?}: expected F32 {dims:?}"
         );
-        Ok(each(view.data(), f32::from_le_bytes))
+        Ok(view.data().as_chunks::<4>().0.iter().map(|bytes| f32::from_le_bytes(*bytes)).collect())
     }
-
-    /// Reads a flat f32 tensor.
-    pub fn floats(&self, name: &str) -> Result<Vec<f32>> {
-        let view = self.flat(name)?;
-        match view.dtype() {
-            Dtype::F32 => Ok(each(view.data(), f32::from_le_bytes)),
-            other => bail!("tensor '{name}' has type {other:?}: expected F32"),
-        }
-    }
-}
-
-fn each<const N: usize, T>(bytes: &[u8], f: impl Fn([u8; N]) -> T) -> Vec<T> {
-    bytes.as_chunks::<N>().0.iter().map(|b| f(*b)).collect()
 }
 
 /// Tensors to be written.

@@ -66,7 +66,7 @@ fn replaying_the_own_choice_changes_no_bit() {
     let weights = shape().init(3);
     let model = frozen(&weights, ROUTED);
     let own = Pass::new(&model, &sequences()).unwrap();
-    let again = Pass::replaying(&model, &sequences(), Some(&own.routed.iter().collect::<Vec<_>>())).unwrap();
+    let again = Pass::run(&model, &sequences(), Some(&own.routed.iter().collect::<Vec<_>>()), false).unwrap();
     assert_eq!((&own.logp, &own.routed, own.replayed), (&again.logp, &again.routed, 0));
     let rows: usize = sequences().iter().map(|s| 2 * (s.prompt.len() + s.response.len() - 1)).sum();
     assert_eq!(again.replayed, rows, "padding is not replayed");
@@ -88,7 +88,7 @@ fn the_rollout_is_replayed() {
     let engine: Vec<&Record> = sampled.iter().map(|s| s.routed.as_ref().unwrap()).collect();
     let model = frozen(&weights, ROUTED);
     let free = Pass::new(&model, &sequences).unwrap();
-    let replayed = Pass::replaying(&model, &sequences, Some(&engine)).unwrap();
+    let replayed = Pass::run(&model, &sequences, Some(&engine), false).unwrap();
     let pack = |records: Vec<&Record>| Record::concat(&shape(), records).unwrap();
     let (engine, free) = (pack(engine), pack(free.routed.iter().collect()));
     let again = pack(replayed.routed.iter().collect());
@@ -103,15 +103,15 @@ fn the_rollout_is_replayed() {
     assert!(with.gate_kl > 0.0 && with.gate_kl < 0.01, "{with:?}");
     // A trace of other sequences is refused, not truncated to fit.
     let few: Vec<&Record> = sampled[..3].iter().map(|s| s.routed.as_ref().unwrap()).collect();
-    assert!(Pass::replaying(&model, &sequences, Some(&few)).is_err());
+    assert!(Pass::run(&model, &sequences, Some(&few), false).is_err());
     let own = frozen(&weights, Manner::default());
-    assert!(Pass::replaying(&own, &sequences[..3], Some(&few)).is_err(), "candle's router cannot replay");
+    assert!(Pass::run(&own, &sequences[..3], Some(&few), false).is_err(), "candle's router cannot replay");
 }
 
 /// sum(logp · c) + sum(scores · d), in binary64.
 fn objective(weights: &Weights, replay: &[&Record], c: &[f32], d: &[f32]) -> f64 {
     let model = frozen(weights, ROUTED);
-    let pass = Pass::replaying(&model, &sequences(), Some(replay)).unwrap();
+    let pass = Pass::run(&model, &sequences(), Some(replay), false).unwrap();
     let dot = |a: &[f32], b: &[f32]| a.iter().zip(b).map(|(a, b)| f64::from(*a) * f64::from(*b)).sum::<f64>();
     let scores = Record::concat(&shape(), &pass.routed).unwrap().scores;
     dot(&pass.logp, c) + dot(&scores, d)
@@ -125,7 +125,7 @@ fn gradients_agree_with_differences_under_replay() {
     let other = records(&shape().init(6));
     let replay: Vec<&Record> = other.iter().collect();
     let model = Model::trainable(&shape(), &weights).unwrap().run_as(ROUTED).unwrap();
-    let pass = Pass::replaying(&model, &sequences(), Some(&replay)).unwrap();
+    let pass = Pass::run(&model, &sequences(), Some(&replay), false).unwrap();
     let c: Vec<f32> = (0..pass.logp.len()).map(|i| [0.5, -1.0, 0.25][i % 3]).collect();
     let scores: usize = pass.routed.iter().map(|record| record.scores.len()).sum();
     for d in [vec![0.0; scores], (0..scores).map(|i| [0.02, -0.03, 0.01, 0.0, 0.05][i % 5]).collect()] {

@@ -70,15 +70,11 @@ struct Part {
 impl<'a> Pass<'a> {
     /// Runs the model over the sequences.
     pub fn new(model: &'a Model, sequences: &[Sequence]) -> Result<Self> {
-        Self::replaying(model, sequences, None)
+        Self::run(model, sequences, None, false)
     }
 
-    /// Runs the model over the sequences, replaying the experts of their records if given.
-    pub fn replaying(model: &'a Model, sequences: &[Sequence], records: Option<&[&Record]>) -> Result<Self> {
-        Self::run(model, sequences, records, false)
-    }
-
-    /// Like [`Self::replaying`], and keeps the logits if `keep_logits`: see [`Self::statistics`].
+    /// Runs the model over the sequences, replaying the experts of their records if given. Keeps the logits
+    /// if `keep_logits`: see [`Self::statistics`].
     pub fn run(
         model: &'a Model,
         sequences: &[Sequence],

@@ -21,12 +21,6 @@ pub struct Record {
 }
 
 impl Record {
-    /// A record of no tokens.
-    pub fn empty(shape: &Shape) -> Result<Self> {
-        let trace = RoutingTrace::new(shape.experts, shape.layers, shape.top_k)?;
-        Ok(Self { trace, gates: Vec::new(), scores: Vec::new() })
-    }
-
     /// The record of sequence `row`, `tokens` long, among `rows` sequences run together.
     pub fn of(shape: &Shape, routes: &Routes, rows: usize, row: usize, tokens: usize) -> Result<Self> {
         let (k, experts) = (shape.top_k, shape.experts);
@@ -64,7 +58,8 @@ impl Record {
 
     /// Concatenates the records of several sequences.
     pub fn concat<'a>(shape: &Shape, records: impl IntoIterator<Item = &'a Record>) -> Result<Self> {
-        let mut all = Self::empty(shape)?;
+        let trace = RoutingTrace::new(shape.experts, shape.layers, shape.top_k)?;
+        let mut all = Self { trace, gates: Vec::new(), scores: Vec::new() };
         for record in records {
             all.trace.stitch(&record.trace, 0..record.trace.tokens())?;
             all.gates.extend(&record.gates);

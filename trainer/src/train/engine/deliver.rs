@@ -55,11 +55,7 @@ impl Trainer {
         flights.sort_unstable_by_key(|flight| (flight.step, flight.row));
         let asked: Vec<&Problem> =
             flights.iter().flat_map(|flight| flight.members.iter().map(|_| &flight.problem)).collect();
-        let sampled = |member: &Member| Sampled {
-            response: member.tokens.clone(),
-            logp: member.logp.clone(),
-            routed: None,
-        };
+        let sampled = |member: &Member| Sampled { response: member.tokens.clone(), ..Sampled::default() };
         let responses: Vec<Sampled> =
             flights.iter().flat_map(|flight| &flight.members).map(sampled).collect();
         let mut rewards = self.rewards(&asked, &responses).into_iter();

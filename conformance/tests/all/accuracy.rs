@@ -1,13 +1,11 @@
 //! Every op against the oracle over the corpus, by the one table of tolerances.
 
+use crate::prelude::*;
 use lockstep_conformance::accuracy::{Measured, Tally, worst};
 use lockstep_conformance::cases::corpus;
-use lockstep_conformance::cases::random::random;
 use lockstep_conformance::expect::Want;
 use lockstep_conformance::output::{Output, Place, Values};
 use lockstep_conformance::precision::{Allowance, SLACK, allowed};
-use lockstep_conformance::{launch, levels};
-use lockstep_core::op::OPS;
 
 const SEED: u64 = 20_261_121;
 /// Random cases per op, in addition to the corpus.

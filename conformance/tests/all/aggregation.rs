@@ -1,13 +1,10 @@
 //! Aggregation: the five modes by hand, empty rows counted or not, presets of peers, long sums.
 
-use crate::refused::refused;
+use crate::prelude::*;
 use crate::wanted::{wanted, with_returns};
-use lockstep::core::aggregate::{PerRow, Weight};
-use lockstep::recipe::{Aggregation, AggregationMode, CountedSequences, Horizon, LengthGuard, names};
-use lockstep::{Batch, Counts, Device, Recipe, Rollouts, ops};
-use lockstep_conformance::cases::hash::Source;
+use lockstep::recipe::{Aggregation, CountedSequences, Horizon, LengthGuard};
 use lockstep_conformance::oracle::aggregate::exact_sum;
-use lockstep_conformance::precision::{BY_HAND, MILLION_TERM_SUM, WORKED};
+use lockstep_conformance::precision::MILLION_TERM_SUM;
 
 /// Rows (1, 2, 3), (4), () and (5, masked, 7): Σ 22, L (3, 1, 0, 2), M 6, N 4 of which 3 are not empty.
 const OFFSETS: [u32; 5] = [0, 3, 4, 4, 7];

@@ -1,22 +1,21 @@
 //! Formulas on their bounds and just beyond, where a changed comparison shows and random cases seldom are.
 
 use crate::gate_batch::one;
+use crate::prelude::*;
 use lockstep::core::advantage::{Baseline, Scale};
 use lockstep::core::aggregate::exact::{ExactMoments, ExactSum};
 use lockstep::core::aggregate::exact_sum::{CLASSES, NEGATIVE, POSITIVE, Summand};
 use lockstep::core::correction::{K1Band, Rejections, Statistic};
 use lockstep::core::gate::{Cispo, Divergence, Gate, MiniRl, PpoClip, Remix, Sample, TrustRegion};
-use lockstep::core::kl::{Kl, KlFormula};
 use lockstep::core::logits::{LogitRows, OtrExact, OtrSampled};
 use lockstep::core::num::{self, Soft};
 use lockstep::core::policy_loss::SequenceRule;
-use lockstep::core::ragged::{In, Mask, Out, flag};
+use lockstep::core::ragged::{Mask, flag};
 use lockstep::core::routing::{ChosenOut, GatingForward, Replay, Router, RouterKind, Trace};
-use lockstep::ops::advantage::{GroupParams, group_advantage};
+use lockstep::ops::advantage::group_advantage;
 use lockstep::ops::correction::{CorrectionParams, rollout_correction};
 use lockstep::ops::logits::{Logits, otr_exact, otr_sampled};
 use lockstep::ops::{gating_backward, gating_forward, sequence_weight};
-use lockstep::{Batch, Credit, Device, Loss, Outputs, Recipe, Rollouts};
 
 fn near(got: &[f32], want: &[f32]) {
     let close = |(a, b): (&f32, &f32)| (a - b).abs() < 1e-6;

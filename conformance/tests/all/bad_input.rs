@@ -1,16 +1,11 @@
 //! Every refusal names the argument and the position in it; nothing panics.
 
-use crate::refused::refused;
+use crate::prelude::*;
 use lockstep::core::advantage::{Baseline, Scale, Singleton};
-use lockstep::core::aggregate::{PerRow, Weight};
 use lockstep::core::gate::Reinforce;
-use lockstep::core::kl::{Kl, KlFormula};
-use lockstep::core::ratio::{Guard, RatioGranularity};
 use lockstep::core::team::Direction;
 use lockstep::ops::policy_loss::{PolicyInput, PolicyOutput, PolicyParams, policy_loss};
-use lockstep::ops::{self, advantage::GroupParams, whiten::WhitenParams};
 use lockstep::plan::{Calls, Capacity};
-use lockstep::{Advantage, Batch, Credit, Device, Error, Outputs, Recipe, Rollouts};
 use lockstep_conformance::cases::values::NOT_FINITE;
 
 #[test]

@@ -1,9 +1,8 @@
 //! Every pair of choices of a recipe is either refused with an error that names both keys, or gives finite
 //! results on a small batch. docs/combinations.md lists the refused pairs.
 
-use lockstep::recipe::{SingletonChoice, refused};
-use lockstep::{Device, Error, Recipe, Rollouts};
-use lockstep_conformance::cases::hash::Source;
+use crate::prelude::*;
+use lockstep::recipe::refused;
 use std::collections::BTreeSet;
 
 /// Choices of a table: the table; keys of which an error about them must name one; the choices in TOML,

@@ -1,12 +1,10 @@
 //! Rollout correction: rows of docs/maths/disagreements.md, what rejection leaves, saturation, and errors.
 
+use crate::prelude::*;
 use lockstep::core::correction::{K1Band, Rejections, Rule, Statistic, WeightLevel};
 use lockstep::ops::correction::{
     Correction, CorrectionParams, Denominator, mismatch_stats, rollout_correction,
 };
-use lockstep::recipe::{AggregationMode, SingletonChoice};
-use lockstep::{Batch, Credit, Device, Recipe, Rollouts};
-use lockstep_conformance::precision::{BY_HAND, WORKED};
 
 pub(crate) fn cpu() -> Device {
     Device::cpu()

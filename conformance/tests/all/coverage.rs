@@ -1,17 +1,15 @@
 //! A single list: every op of core's table has an oracle, a property, a digest entry, and a tolerance.
 //! Benches are checked in their own crate.
 
+use crate::prelude::*;
 use lockstep_conformance::backend::{AnyKernel, Backend};
 use lockstep_conformance::cases::corpus;
-use lockstep_conformance::cases::random::random;
 use lockstep_conformance::digest;
 use lockstep_conformance::expect::expect;
-use lockstep_conformance::launch;
+use lockstep_conformance::ops::kl::KlDivergence;
 use lockstep_conformance::ops::policy_loss::Policy;
-use lockstep_conformance::ops::{AnyOp, kl::KlDivergence};
 use lockstep_conformance::precision::allowed;
-use lockstep_core::kl::KlFormula;
-use lockstep_core::op::{OPS, OpInfo};
+use lockstep_core::op::OpInfo;
 use std::cell::RefCell;
 use std::collections::BTreeSet;
 use std::path::Path;

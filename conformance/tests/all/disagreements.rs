@@ -2,10 +2,9 @@
 //! framework documents, by hand.
 
 use crate::gate_batch::{close, one, run_with, summed};
-use crate::refused::refused;
-use lockstep::ops;
-use lockstep::recipe::{EntropyChoice, GateChoice, GuardChoice, names};
-use lockstep::{Column, Columns, Credit, Device, PolicyOutput, Recipe, Rollouts};
+use crate::prelude::*;
+use lockstep::recipe::EntropyChoice;
+use lockstep::{Column, Columns};
 
 /// Sequences of three tokens and of one, all live except the last token of the first, with r = 1: every
 /// token's loss is −A.

@@ -1,7 +1,6 @@
 //! Exact sums against big integers: any order, any merge tree, any sharding, the same bits.
 
-use crate::refused::refused;
-use lockstep_conformance::cases::hash::Source;
+use crate::prelude::*;
 use lockstep_core::aggregate::exact::{ExactMoments, ExactSum, MOMENTS_BYTES, SUM_BYTES};
 use lockstep_core::aggregate::exact_sum::Summand;
 use num_bigint::BigInt;

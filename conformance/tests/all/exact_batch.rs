@@ -1,19 +1,17 @@
 //! Exact mode of a whole batch: shards over any number of ranks, in any order, give its bits.
 
 use super::exact_limbs::all_reduced;
-use crate::refused::refused;
+use crate::prelude::*;
 use lockstep::core::aggregate::exact_sum::{self, ExactDigits};
 use lockstep::core::aggregate::{ExactMoments, ExactSum};
 use lockstep::core::op::Launch;
-use lockstep::core::ragged::{In, Mask, Out};
+use lockstep::core::ragged::Mask;
 use lockstep::ops::exact::{
     PolicyTotals, exact_sequence_moments, exact_sum, exact_token_moments, exact_token_sum,
 };
 use lockstep::ops::fold_rows;
-use lockstep::ops::whiten::{Weighting, WhitenParams, whiten, whiten_by};
+use lockstep::ops::whiten::{Weighting, whiten, whiten_by};
 use lockstep::recipe::Reduction;
-use lockstep::{Advantage, Batch, Counts, Credit, Device, Loss, Outputs, Recipe, Rollouts};
-use lockstep_conformance::cases::hash::Source;
 
 /// The sequences of one rank, with their per-token data.
 #[derive(Clone, Default)]

@@ -1,13 +1,11 @@
 //! Totals as limbs: however an engine's integer sum over ranks proceeds, the bits are those of `merge`.
 
 use super::exact_batch::{Rows, whole};
-use crate::refused::refused;
+use crate::prelude::*;
 use lockstep::core::aggregate::ExactMoments;
 use lockstep::core::aggregate::exact::{ExactSum, SUM_BYTES};
 use lockstep::ops::exact::{Limbs, PolicyTotals};
 use lockstep::plan::{Calls, Capacity};
-use lockstep::{Counts, Credit, Device, Outputs, Recipe};
-use lockstep_conformance::cases::hash::Source;
 
 fn dapo() -> Recipe {
     Recipe::named("dapo").unwrap()

@@ -4,13 +4,12 @@
 //! A row either has the oracle's values, all of them finite, or raises its alarm (as an unguarded ratio of
 //! e^10000 does), which the host API turns into an error with an index. Nothing in between.
 
+use crate::prelude::*;
 use lockstep_conformance::accuracy::worst;
-use lockstep_conformance::cases::Case;
-use lockstep_conformance::cases::random::random;
 use lockstep_conformance::expect::expect;
 use lockstep_conformance::output::{Output, Place};
-use lockstep_conformance::{launch, levels, precision};
-use lockstep_core::op::{OPS, OpInfo};
+use lockstep_conformance::precision;
+use lockstep_core::op::OpInfo;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 /// Slots of the log-probabilities, where a number above 0 is a fault.

@@ -5,14 +5,11 @@
 //! with the trie of token counts, which is as naive but linear in the tokens.
 
 use crate::extremes_ops::{Tally, compare};
+use crate::prelude::*;
 use lockstep::ops::tree::{Outcomes, TempoParams, tempo};
-use lockstep::{Batch, Device};
-use lockstep_conformance::cases::Case;
-use lockstep_conformance::cases::hash::Source;
 use lockstep_conformance::ops::balance::{self, Balance};
 use lockstep_conformance::ops::gating::{self, Gating};
 use lockstep_conformance::oracle::tree_advantage::corrections;
-use lockstep_conformance::{launch, levels};
 use lockstep_core::routing::{Router, RouterKind};
 
 /// V after − V before for every token, with a magnitude.

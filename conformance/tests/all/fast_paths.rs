@@ -2,24 +2,16 @@
 //! bits.
 
 use crate::gate_batch::{batch, credit, data, input};
+use crate::prelude::*;
 use lockstep::core::advantage::Combine;
-use lockstep::core::aggregate::{PerRow, Weight};
-use lockstep::core::kl::{Kl, KlFormula};
 use lockstep::core::kl_importance::KlImportance;
-use lockstep::core::op::{Kernel, OPS};
-use lockstep::core::ragged::{In, Out};
-use lockstep::core::ratio::{Guard, RatioGranularity};
+use lockstep::core::op::Kernel;
 use lockstep::core::select::Order;
 use lockstep::core::team::Team;
 use lockstep::ops::select::{Candidates, Pick, Selection, covariance, covariance_into, select, select_into};
 use lockstep::ops::value_loss::{ValueInput, ValueOutput};
-use lockstep::ops::whiten::WhitenParams;
 use lockstep::recipe::MaskChoice;
-use lockstep::{Advantage, Batch, Device, Loss, Outputs, Recipe, Rollouts, ops};
-use lockstep_conformance::cases::hash::Source;
-use lockstep_conformance::cases::{Case, random, slot};
-use lockstep_conformance::launch;
-use lockstep_conformance::ops::AnyOp;
+use lockstep_conformance::cases::random;
 use lockstep_conformance::output::first_difference;
 use lockstep_cpu::Cpu;
 

@@ -8,18 +8,13 @@
 
 use crate::differences::{Compared, slope, token};
 use crate::gate_batch::{credit, data, input};
-use lockstep::recipe::{
-    AggregationMode, CountedSequences, GateChoice, GuardChoice, KlChoice, KlEstimator, KlPlace, KlRatio,
-    KlWeighting, LengthGuard,
-};
-use lockstep::{Credit, Device, Loss, Outputs, Recipe, Rollouts};
-use lockstep_conformance::cases::{Data, slot};
+use crate::prelude::*;
+use lockstep::recipe::{CountedSequences, KlChoice, KlEstimator, KlPlace, KlRatio, KlWeighting, LengthGuard};
 use lockstep_conformance::oracle::aggregate::{Denominators, Mode};
 use lockstep_conformance::oracle::kl::{Kl, KlFormula};
 use lockstep_conformance::oracle::policy_loss::{Gate, PolicyLoss};
 use lockstep_conformance::oracle::sapo::Sapo;
 use lockstep_conformance::oracle::token::Guard;
-use lockstep_conformance::precision::KINK;
 use lockstep_conformance::whole::gate as oracle_gate;
 
 const BETA: f32 = 0.25;

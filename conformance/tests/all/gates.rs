@@ -3,16 +3,11 @@
 
 use crate::differences::{Compared, slope};
 use crate::gate_batch::{batch, close, credit, data, input, one, one_of, run, run_with, summed};
-use crate::refused::refused;
+use crate::prelude::*;
 use lockstep::core::gate::{Cispo, Gate, MiniRl, PpoClip, Reinforce, Remix, Sapo};
-use lockstep::core::ratio::{Guard, RatioGranularity};
 use lockstep::ops::policy_loss::{PolicyInput, PolicyOutput, PolicyParams, policy_loss};
-use lockstep::recipe::{Against, GateChoice, GmpoBounds, MaskChoice, RatioLevel};
-use lockstep::{Advantage, Compiled, Credit, Device, Outputs, Recipe, Rollouts};
-use lockstep_conformance::cases::{Data, slot};
+use lockstep::recipe::{Against, GmpoBounds, MaskChoice, RatioLevel};
 use lockstep_conformance::oracle::gmpo;
-use lockstep_conformance::precision::KINK;
-use lockstep_core::aggregate::{PerRow, Weight};
 use lockstep_core::policy_loss::gmpo::Mean;
 
 #[test]

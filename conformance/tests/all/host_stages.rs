@@ -1,9 +1,8 @@
 //! Recipe stages that run on the host: VCPO's robust baselines, PF-PPO's filtration, RAPO's replay.
 
-use crate::refused::refused;
-use lockstep::recipe::{Duty, SingletonChoice};
+use crate::prelude::*;
+use lockstep::recipe::Duty;
 use lockstep::schedules::rapo::replaces;
-use lockstep::{Device, Error, Recipe, Rollouts};
 
 const REWARDS: [f32; 4] = [1.0, 0.0, 4.0, 3.0];
 const WEIGHTS: [f32; 4] = [4.0, 4.0, 2.25, 1.0];

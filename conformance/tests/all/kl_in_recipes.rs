@@ -1,11 +1,9 @@
 //! KL terms of recipes: importance weights, the place in the loss or in the rewards, names of estimators.
 
-use crate::refused::refused;
-use lockstep::core::kl::{Kl, KlFormula};
+use crate::prelude::*;
 use lockstep::ops::kl_importance::kl_in_reward;
-use lockstep::recipe::{AggregationMode, KlWeighting, Reduction};
-use lockstep::{Call, Column, Credit, Device, Loss, Outputs, PolicyOutput, Recipe, Rollouts};
-use lockstep_conformance::precision::WORKED;
+use lockstep::recipe::{KlWeighting, Reduction};
+use lockstep::{Call, Column};
 
 fn toml(text: &str) -> Recipe {
     Recipe::from_toml(text).unwrap()

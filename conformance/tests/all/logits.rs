@@ -2,17 +2,14 @@
 //! recipe.
 
 use crate::differences::slopes;
-use crate::refused::refused;
+use crate::prelude::*;
 use lockstep::core::logits::{LogitsGradient, LogitsStatistics};
 use lockstep::core::num::{Bf16, F16, Storage};
 use lockstep::ops::logits::{
     Logits, logits_gradient, logits_gradient_in_place, logits_statistics, otr_exact,
 };
-use lockstep::{Compiled, Credit, Device, Error, Recipe, Rollouts};
-use lockstep_conformance::cases::hash::Source;
 use lockstep_conformance::oracle::otr;
 use lockstep_conformance::oracle::statistics::softmax;
-use lockstep_conformance::precision::FINITE_DIFFERENCE;
 
 pub(crate) const FORBIDDEN: f32 = f32::NEG_INFINITY;
 

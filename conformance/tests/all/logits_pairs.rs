@@ -3,14 +3,13 @@
 
 use crate::differences::slopes;
 use crate::logits::{FORBIDDEN, device, row_with};
-use crate::refused::refused;
+use crate::prelude::*;
 use lockstep::core::logits::kl::Direction;
 use lockstep::ops::logits::{
     Logits, TwoRows, draw_tokens, logits_gradient, logits_kl, logits_statistics, otr_exact, otr_sampled,
 };
 use lockstep_conformance::oracle::statistics::softmax;
 use lockstep_conformance::oracle::{logits_kl as oracle_kl, otr_sampled as oracle_otr};
-use lockstep_conformance::precision::FINITE_DIFFERENCE;
 
 const BOTH: [Direction; 2] = [Direction::Policy, Direction::Reference];
 

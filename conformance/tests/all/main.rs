@@ -33,6 +33,7 @@ mod on_device;
 mod outcome;
 mod over_time;
 mod peers;
+mod prelude;
 mod properties;
 mod ratios;
 mod refused;

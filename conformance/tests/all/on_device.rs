@@ -1,13 +1,9 @@
 //! The parts of a step whose counts never leave the device: losses that read them from memory, `loss_totals`.
 //! They give the bits of the step on the host.
 
+use crate::prelude::*;
 use lockstep::ops::fold_rows;
-use lockstep::{Device, SimdLevel};
-use lockstep_conformance::cases::Case;
 use lockstep_conformance::cases::params::weights;
-use lockstep_conformance::cases::random::random;
-use lockstep_conformance::launch;
-use lockstep_conformance::ops::AnyOp;
 use lockstep_conformance::ops::gmpo::Gmpo;
 use lockstep_conformance::ops::policy_loss::{POLICY_SUMS, Policy};
 use lockstep_conformance::ops::value_loss::ValueLoss;
@@ -15,10 +11,8 @@ use lockstep_conformance::output::{Output, Values, first_difference};
 use lockstep_core::Error;
 use lockstep_core::aggregate::totals::{COUNTS, NONEMPTY, SEQUENCES, TOKENS};
 use lockstep_core::aggregate::weight::PARTS;
-use lockstep_core::aggregate::{LossTotals, MetricTotals, PerRow, Weight, WeightFrom};
-use lockstep_core::op::OPS;
+use lockstep_core::aggregate::{LossTotals, MetricTotals, WeightFrom};
 use lockstep_core::policy_loss::sum;
-use lockstep_core::ragged::{In, Out};
 use lockstep_cpu::plain::Plain;
 
 fn devices() -> impl Iterator<Item = Device> {

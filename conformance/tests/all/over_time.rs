@@ -1,15 +1,13 @@
 //! Advantages over time: worked vectors, special cases, and invariants.
 
-use crate::refused::refused;
+use crate::prelude::*;
 use lockstep::core::advantage::step_return::step_reward;
 use lockstep::ops::gae::{Ends, GaeInput, GaeOutput, GaeParams, Lambda, gae, td_lambda};
 use lockstep::ops::optimal_token_baseline::{Score, TokenBaselineParams, optimal_token_baseline};
 use lockstep::ops::step_return::{StepParams, Steps, step_advantages, step_return};
 use lockstep::ops::turns::{NormSet, RoleNorm, Turns, normalize_roles, spread, turn_return};
 use lockstep::ops::vtrace::{VTraceInput, VTraceParams, vtrace};
-use lockstep::{Batch, Device, Error, Recipe, Rollouts};
 use lockstep_conformance::oracle::gae as oracle;
-use lockstep_conformance::precision::{WORKED, assert_worked};
 use lockstep_core::advantage::gae::length_adaptive_lambda;
 
 const REWARDS: [f32; 3] = [0.0, 0.0, 1.0];

@@ -1,12 +1,9 @@
 //! Presets of peers and the options they consist of: what each computes, by hand.
 
 use crate::gate_batch::{close, one, one_of, summed};
-use crate::refused::refused;
+use crate::prelude::*;
 use lockstep::ops::turns::NormSet;
-use lockstep::recipe::{
-    AdvantageEstimator, GateChoice, GmpoBounds, RoleOrder, SingletonChoice, TimeChoice, WhitenChoice, names,
-};
-use lockstep::{Credit, Device, Recipe, Rollouts};
+use lockstep::recipe::{AdvantageEstimator, GmpoBounds, RoleOrder, TimeChoice, WhitenChoice};
 use lockstep_core::policy_loss::gmpo::Mean;
 
 fn named(name: &str) -> Recipe {

@@ -4,26 +4,17 @@
 //! Seeds are fixed, so that runs are repeatable; `PROPTEST_RNG_SEED` and `PROPTEST_CASES` explore further.
 //! Past failures are kept in `proptest-regressions/properties.txt`.
 
-use lockstep::Device;
+use crate::prelude::*;
 use lockstep_conformance::accuracy::Measured;
-use lockstep_conformance::cases::Case;
 use lockstep_conformance::cases::corpus::tokens;
-use lockstep_conformance::cases::hash::Source;
 use lockstep_conformance::cases::masks::Mask;
-use lockstep_conformance::cases::random::random;
 use lockstep_conformance::cases::shapes::Shape;
 use lockstep_conformance::cases::values::Range;
-use lockstep_conformance::ops::AnyOp;
 use lockstep_conformance::ops::kl::KlDivergence;
 use lockstep_conformance::ops::policy_loss::{AnyGate, Policy, Taus};
 use lockstep_conformance::ops::token_ratio::TokenRatio;
-use lockstep_conformance::{launch, levels};
 use lockstep_conformance::{output::first_difference, suite};
-use lockstep_core::aggregate::{PerRow, Weight};
 use lockstep_core::gate::PpoClip;
-use lockstep_core::kl::{Kl, KlFormula};
-use lockstep_core::op::OPS;
-use lockstep_core::ratio::{Guard, RatioGranularity};
 use proptest::prelude::*;
 use proptest::test_runner::{FileFailurePersistence, RngSeed};
 use std::fmt::Debug;

@@ -2,16 +2,13 @@
 //! docs/maths/vectors.md, and properties.
 
 use crate::correction::{K, cpu, pair};
-use crate::refused::refused;
+use crate::prelude::*;
 use lockstep::core::num::Soft;
 use lockstep::core::ratio::ess::{LrRule, ess, lr_scale};
 use lockstep::core::ratio::{Interpolation, ScanKind};
 use lockstep::ops::{
     log_ratio_scan, proximal_logp, segment_log_ratio, sequence_sample_sizes, staleness, token_sample_sizes,
 };
-use lockstep::recipe::SingletonChoice;
-use lockstep::{Batch, Recipe, Rollouts};
-use lockstep_conformance::precision::{WORKED, assert_worked};
 
 /// Ratios of one sequence.
 fn ratios(d: &[f32], kind: ScanKind, cap: bool) -> Vec<f32> {

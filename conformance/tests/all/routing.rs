@@ -1,16 +1,14 @@
 //! Routing replay: the worked vectors, finite differences, load balance. Traces are in routing_traces.rs.
 
 use crate::differences::slopes;
+use crate::prelude::*;
 use lockstep::core::ragged::Mask;
 use lockstep::core::routing::{Replay, Router, RouterKind};
 use lockstep::ops::routing::Gating;
 use lockstep::ops::{balance_loss, gating_backward, gating_forward};
 use lockstep::routing::{Ids, LoadSum, RoutingTrace, load};
-use lockstep::{Device, SimdLevel};
-use lockstep_conformance::cases::hash::Source;
 use lockstep_conformance::oracle::balance as oracle_balance;
 use lockstep_conformance::oracle::gating_forward::{Of, Rule, gates, natural};
-use lockstep_conformance::precision::FINITE_DIFFERENCE;
 
 const SCORES: [f32; 4] = [1.0, 2.0, 0.5, -1.0];
 

@@ -1,10 +1,9 @@
 //! A CPU processes sixteen rows of a common router at once, with the bits of one row at a time, bad numbers
 //! included.
 
-use lockstep::core::ragged::{In, Out, flag};
+use crate::prelude::*;
+use lockstep::core::ragged::flag;
 use lockstep::core::routing::{ChosenOut, GatingBackward, GatingForward, Router, RouterKind, Trace};
-use lockstep::{Device, SimdLevel};
-use lockstep_conformance::cases::hash::Source;
 
 /// Two blocks of 16, and further rows.
 const ROWS: usize = 37;

@@ -1,13 +1,11 @@
 //! Routing traces: size, padding, parts, faults, and comparisons of two traces.
 
-use crate::refused::refused;
-use lockstep::core::ragged::{In, Mask};
+use crate::prelude::*;
+use lockstep::core::ragged::Mask;
 use lockstep::core::routing::{Place, Replay, Router, RouterKind, Trace, TraceFault, filler};
 use lockstep::ops::correction::mean_abs_log_ratio;
 use lockstep::ops::gating_forward;
 use lockstep::routing::{Ids, RoutingTrace, gate_kl, mismatch, replay_kl};
-use lockstep::{Batch, Device, Error};
-use lockstep_conformance::cases::hash::Source;
 
 #[test]
 fn size_law() {

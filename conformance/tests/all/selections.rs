@@ -2,15 +2,11 @@
 //! masks, further KL terms.
 
 use crate::gate_batch::{batch, close, data, input, one, run, run_with, summed};
-use crate::refused::refused;
-use lockstep::core::kl::{Kl, KlFormula};
+use crate::prelude::*;
 use lockstep::core::select::Order;
 use lockstep::ops::policy_loss::add_kl;
 use lockstep::ops::select::{Candidates, Pick, covariance, select, share, top_quantile};
-use lockstep::recipe::{GateChoice, MaskChoice};
-use lockstep::{Advantage, Credit, Device, Recipe, Rollouts};
-use lockstep_conformance::cases::hash::Source;
-use lockstep_conformance::cases::slot;
+use lockstep::recipe::MaskChoice;
 use lockstep_conformance::oracle::top;
 
 #[test]

@@ -1,13 +1,11 @@
 //! The sign table of every gate, written by hand from docs/maths/gates.md: advantage below, at and above 0 ×
 //! ratio below the band, at its lower bound, inside, at its upper bound, above, at and above the dual clip.
 
+use crate::prelude::*;
 use crate::worked::alone;
 use lockstep::core::gate::{Gate, PpoClip, Sapo};
 use lockstep::core::policy_loss::PolicyLoss;
-use lockstep::core::ratio::Guard;
 use lockstep::ops::token_ratio;
-use lockstep::{Batch, Compiled, Device};
-use lockstep_conformance::precision::WORKED;
 
 /// Log-probabilities whose ratio is `ratio` bit for bit: one of the neighbours of ln(ratio) gives it.
 fn logps(ratio: f32) -> (f32, f32) {

@@ -3,13 +3,10 @@
 //!
 //! A surrogate gets each log-probability twice: `x`, which is differentiated, and `s` = sg[x], which is not.
 
+use crate::prelude::*;
 use lockstep::core::gate::Divergence;
 use lockstep::core::policy_loss::gmpo::Mean;
-use lockstep::recipe::{
-    Against, Aggregation, AggregationMode, GateChoice, GmpoBounds, GuardChoice, MaskChoice, RatioGradient,
-    RatioLevel, names,
-};
-use lockstep::{Credit, Device, Loss, Outputs, Recipe, Rollouts};
+use lockstep::recipe::{Against, Aggregation, GmpoBounds, MaskChoice, RatioGradient, RatioLevel};
 use std::collections::HashSet;
 
 /// One sequence; every token is live.

@@ -2,21 +2,16 @@
 //! docs/maths/vectors.md, TEMPO against GRPO bit for bit. The file exceeds 400 lines because every test
 //! builds its groups with the same few helpers and is checked by the same trie.
 
-use crate::refused::refused;
+use crate::prelude::*;
 use lockstep::core::advantage::Singleton;
 use lockstep::core::tree::NONE;
-use lockstep::ops::advantage::GroupParams;
 use lockstep::ops::tree::{
     ExplicitTree, Outcomes, Segments, StepBaseline, StepParams, Tempo, TempoParams, prefix_tree, spread,
     step_values, tempo,
 };
-use lockstep::ops::{self};
-use lockstep::{Batch, Device, Recipe, Rollouts};
-use lockstep_conformance::cases::hash::Source;
 use lockstep_conformance::cases::responses::{PAD, responses};
 use lockstep_conformance::oracle::baseline::{self, Baseline, Member, Scale};
 use lockstep_conformance::oracle::{tree_advantage, tree_sort};
-use lockstep_conformance::precision::{WORKED, assert_worked};
 
 /// A batch given by its responses.
 struct Group {

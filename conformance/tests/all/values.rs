@@ -2,18 +2,12 @@
 //! recipe.
 
 use crate::differences::slope;
-use crate::refused::refused;
-use lockstep::core::aggregate::{PerRow, Weight};
-use lockstep::core::kl::{Kl, KlFormula};
-use lockstep::core::ratio::Guard;
+use crate::prelude::*;
 use lockstep::ops::kl;
 use lockstep::ops::kl_importance::{ThreePolicies, kl_importance, kl_in_reward};
 use lockstep::ops::value_loss::{ValueInput, explained_variance, value_loss};
-use lockstep::recipe::{AggregationMode, ValueChoice};
-use lockstep::{Batch, Credit, Device, Recipe, Rollouts};
-use lockstep_conformance::cases::hash::Source;
+use lockstep::recipe::ValueChoice;
 use lockstep_conformance::oracle::{kl as estimator, kl_importance as weighted, token, value_loss as oracle};
-use lockstep_conformance::precision::{FINITE_DIFFERENCE, KINK};
 
 const ONE: Weight = Weight { per_row: PerRow::One, denominator: 1.0, scale: 1.0 };
 

@@ -2,7 +2,7 @@
 //! ops on whole rows, and what is refused.
 
 use crate::logits::{device, row_with};
-use crate::refused::refused;
+use crate::prelude::*;
 use lockstep::core::logits::vocab_parallel::unpacked;
 use lockstep::core::logits::{LogitsGradient, LogitsStatistics, VocabParallelSums, VocabParallelTop};
 use lockstep::core::num::{Bf16, F16, Storage};
@@ -10,7 +10,6 @@ use lockstep::ops::logits::vocab_parallel::{
     Shard, vocab_parallel_gradient, vocab_parallel_statistics, vocab_parallel_sums, vocab_parallel_top,
 };
 use lockstep::ops::logits::{Logits, Statistics, logits_gradient, logits_statistics};
-use lockstep::{Compiled, Device, Error};
 
 /// Rows of logits of a whole vocabulary, with labels, mask and coefficients.
 pub(crate) struct Batch<S> {

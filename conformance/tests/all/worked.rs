@@ -1,20 +1,15 @@
 //! The worked vectors of docs/maths/vectors.md: the oracle's formulas and Lockstep against the printed
 //! numbers.
 
+use crate::prelude::*;
+use lockstep::PolicyInput;
 use lockstep::core::advantage::{Baseline, Scale, Singleton};
-use lockstep::core::aggregate::{PerRow, Weight};
 use lockstep::core::gate::{Gate, PpoClip, Sapo};
-use lockstep::core::kl::{Kl, KlFormula};
 use lockstep::core::policy_loss::PolicyLoss;
-use lockstep::core::ratio::{Guard, RatioGranularity};
-use lockstep::ops::advantage::GroupParams;
 use lockstep::ops::policy_loss::{PolicyParams, policy_loss};
-use lockstep::ops::whiten::WhitenParams;
 use lockstep::ops::{group_advantage, kl};
-use lockstep::recipe::{AdvantageChoice, SingletonChoice};
-use lockstep::{Advantage, Batch, Compiled, Credit, Device, PolicyInput, PolicyOutput, Recipe, Rollouts};
+use lockstep::recipe::AdvantageChoice;
 use lockstep_conformance::oracle::{self, baseline};
-use lockstep_conformance::precision::{WORKED, assert_worked};
 
 /// Absolute up to 1, then relative: binary32 does not hold 19.085537 to 1e-6.
 fn close(got: f64, want: f64) -> bool {

@@ -1,14 +1,11 @@
 //! Advantages of groups and over time, whitening.
 
 use super::launch::Launch;
-use lockstep::Advantage;
+use crate::prelude::*;
 use lockstep::ops::gae::{Ends, GaeInput, GaeOutput, GaeParams, Lambda};
 use lockstep::ops::vtrace::{VTraceInput, VTraceParams};
-use lockstep::ops::{self, advantage::GroupParams, whiten::WhitenParams};
-use lockstep_conformance::cases::Case;
 use lockstep_conformance::ops::{gae::Gae, group::Group, vtrace::VTrace};
 use lockstep_conformance::oracle::vtrace::Constants;
-use lockstep_conformance::precision::WORKED;
 use lockstep_core::advantage::Baseline;
 
 /// Covers the cases whose batch statistics are not those of a larger batch.

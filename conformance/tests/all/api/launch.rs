@@ -1,10 +1,7 @@
 //! A case's launch, and what calls need from its batch.
 
-use lockstep::{Batch, Counts, Device, Error};
-use lockstep_conformance::cases::Case;
-use lockstep_conformance::launch;
+use crate::prelude::*;
 use lockstep_conformance::output::Output;
-use lockstep_conformance::precision::BY_HAND;
 use std::collections::BTreeMap;
 
 /// A case's launch on a device: the outputs by name, as numbers.

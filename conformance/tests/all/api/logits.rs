@@ -1,12 +1,11 @@
 //! Rows of logits.
 
 use super::launch::Launch;
+use crate::prelude::*;
 use crate::vocab_parallel::{Batch, in_shards};
 use lockstep::core::logits::{LogitsGradient, LogitsStatistics, VocabParallelSums, VocabParallelTop};
 use lockstep::core::num::{Bf16, F16, Storage, Suffix};
 use lockstep::ops::logits::{Logits, Statistics, TwoRows};
-use lockstep::{Compiled, ops};
-use lockstep_conformance::cases::Case;
 use lockstep_conformance::ops::logits::{Logits as LogitsTest, Which};
 use lockstep_conformance::ops::logits_kl::LogitsKl;
 use lockstep_conformance::ops::sampling::{Sampling, Which as Drawn, candidates};

@@ -10,24 +10,20 @@ use self::advantage::{check_gae, check_group, check_vtrace, check_whiten};
 use self::launch::Launch;
 use self::logits::{check_logits, check_logits_kl, check_sampling, check_vocab_parallel};
 use self::policy::{check_gmpo, check_kl, check_policy, check_ratios};
-use crate::refused::refused;
+use crate::prelude::*;
 use lockstep::ops::kl_importance::ThreePolicies;
 use lockstep::ops::reward::{Bands, ShapeParams, VarianceParams};
-use lockstep::ops::{self, sharpen::EntropyOf, step_return::Steps, value_loss::ValueInput};
-use lockstep::{Advantage, Batch, Device};
+use lockstep::ops::{sharpen::EntropyOf, step_return::Steps, value_loss::ValueInput};
+use lockstep_conformance::cases::corpus;
 use lockstep_conformance::cases::params::BAND;
-use lockstep_conformance::cases::{corpus, slot};
 use lockstep_conformance::ops::{
-    AnyOp, check::Check, combine::Combine, discounted_return::DiscountedReturn, exact_sum::ExactSum,
-    filter::Filter, kl::KlDivergence, kl_importance::KlImportance, moments::Moments, novelty::Novelty,
-    pass_at_k::PassAtK, sequence_weight::SequenceWeight, shape::Shape, step_return, sums::Sums,
-    token_ratio::TokenRatio,
+    check::Check, combine::Combine, discounted_return::DiscountedReturn, exact_sum::ExactSum, filter::Filter,
+    kl::KlDivergence, kl_importance::KlImportance, moments::Moments, novelty::Novelty, pass_at_k::PassAtK,
+    sequence_weight::SequenceWeight, shape::Shape, step_return, sums::Sums, token_ratio::TokenRatio,
 };
-use lockstep_conformance::precision::WORKED;
 use lockstep_conformance::with_gate;
-use lockstep_core::aggregate::{PerRow, Weight, moments::MOMENTS};
+use lockstep_core::aggregate::moments::MOMENTS;
 use lockstep_core::ragged::check_offsets;
-use lockstep_core::ratio::Guard;
 use lockstep_core::reward::Shaping;
 use std::collections::{BTreeMap, BTreeSet};
 

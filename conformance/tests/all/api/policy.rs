@@ -1,15 +1,12 @@
 //! Policy losses, KL, ratios and their statistics.
 
 use super::launch::Launch;
-use lockstep::core::kl::Kl;
-use lockstep::ops;
+use crate::prelude::*;
 use lockstep::ops::policy_loss::{GmpoParams, PolicyParams, gmpo as gmpo_loss};
-use lockstep::{Advantage, Compiled, Counts, Metrics, Outputs, PolicyInput, PolicyOutput, RatioStats};
+use lockstep::{Metrics, PolicyInput, RatioStats};
 use lockstep_conformance::cases::params::BAND;
-use lockstep_conformance::cases::{Data, slot};
 use lockstep_conformance::ops::gmpo::Gmpo;
 use lockstep_conformance::ops::policy_loss::Policy;
-use lockstep_conformance::precision::BY_HAND;
 use lockstep_core::gate::Gate;
 use lockstep_core::policy_loss::PolicyLoss;
 

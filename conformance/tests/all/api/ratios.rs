@@ -1,9 +1,8 @@
 //! Log-ratios of prefixes, the proximal policy, staleness, effective sample sizes.
 
 use super::launch::Launch;
+use crate::prelude::*;
 use lockstep::core::ratio::ess::EPS;
-use lockstep::ops;
-use lockstep_conformance::cases::slot;
 use lockstep_conformance::ops::ratios::Ratios;
 
 pub(crate) fn check(expected: &Launch<'_>, params: &Ratios) {

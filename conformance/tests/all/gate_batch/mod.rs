@@ -4,13 +4,11 @@ mod one;
 
 pub(crate) use one::{close, one, one_of, summed};
 
-use lockstep::{Batch, Credit, Device, Error, PolicyOutput, Recipe, Rollouts};
+use crate::prelude::*;
 use lockstep_conformance::cases::corpus::tokens;
-use lockstep_conformance::cases::hash::Source;
 use lockstep_conformance::cases::masks::Mask;
 use lockstep_conformance::cases::shapes::Shape;
 use lockstep_conformance::cases::values::Range;
-use lockstep_conformance::cases::{Data, slot};
 
 /// All sequences form one group.
 const GROUPS: [u32; 2] = [0, 13];

@@ -1,9 +1,7 @@
 //! Single sequences against numbers by hand.
 
 use super::run_with;
-use lockstep::recipe::AggregationMode;
-use lockstep::{Credit, PolicyOutput, Recipe, Rollouts};
-use lockstep_conformance::precision::WORKED;
+use crate::prelude::*;
 
 /// The recipe with tokens summed individually, so that dL/dlogp is dl/dlogp.
 pub(crate) fn summed(name: &str) -> Recipe {

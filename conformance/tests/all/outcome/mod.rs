@@ -3,20 +3,15 @@
 
 mod rewards;
 
-use crate::refused::refused;
+use crate::prelude::*;
 use lockstep::core::advantage::{Baseline, Order, Scale};
 use lockstep::core::num::Soft;
 use lockstep::core::reward::Criterion;
-use lockstep::ops::advantage::GroupParams;
 use lockstep::ops::optimal_token_baseline::Score;
 use lockstep::ops::sharpen::EntropyOf;
 use lockstep::ops::vcpo::{SequenceScore, VcpoWeights};
-use lockstep::ops::{self};
 use lockstep::recipe::EntropyKind;
 use lockstep::schedules::mssr::{self, GlobalRho, ValueTracker};
-use lockstep::{Advantage, Batch, Credit, Device, Error, Recipe, Rollouts};
-use lockstep_conformance::cases::hash::Source;
-use lockstep_conformance::precision::{WORKED, assert_worked};
 
 /// Offsets of n rows of one.
 fn ones(n: usize) -> Vec<u32> {

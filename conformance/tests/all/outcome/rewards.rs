@@ -1,19 +1,15 @@
 //! Rewards: the worked vectors of docs/maths/vectors.md, filters, shaping and judges by hand.
 
 use super::{columns, named, of_group, ones};
-use crate::refused::refused;
+use crate::prelude::*;
 use lockstep::core::advantage::Sharpening;
 use lockstep::core::reward::{Criterion, Shaping};
 use lockstep::ops::filter::Status;
 use lockstep::ops::reward::{Bands, ShapeParams, VarianceParams, majority};
 use lockstep::ops::sharpen::SharpenParams;
-use lockstep::ops::{self};
 use lockstep::schedules::judge::{Verdict, solver, step_reward, verifier};
 use lockstep::schedules::rapo_reward::{ToolUse, group_factor};
-use lockstep::{Batch, Device, Recipe, Rollouts};
-use lockstep_conformance::cases::hash::Source;
 use lockstep_conformance::oracle::variance_increase as oracle;
-use lockstep_conformance::precision::{WORKED, assert_worked};
 
 #[test]
 fn worked_8_6_grpovi() {

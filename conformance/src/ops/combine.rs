@@ -2,7 +2,6 @@
 
 use super::prelude::*;
 use crate::oracle::combine as oracle;
-use crate::outputs::NO_SCORE;
 use lockstep_core::advantage::Combine as Kernel;
 
 #[derive(Clone, Copy, Debug, PartialEq)]

@@ -1,7 +1,6 @@
 //! `rollout_mismatch`, `rollout_correction`, `normalize_weights`.
 
 use super::prelude::*;
-use crate::cases::corpus::tokens;
 use crate::expect::correction as expect;
 use crate::oracle::normalize as scaled;
 use lockstep_core::correction::mismatch::{self, RolloutMismatch};

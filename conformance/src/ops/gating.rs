@@ -3,8 +3,6 @@
 use super::prelude::*;
 use crate::oracle::gating_forward::{Of, Rule};
 use crate::oracle::{gating_backward, gating_forward};
-use crate::output::Values;
-use crate::outputs::{Captured, raised, row};
 use lockstep_core::ragged::{Mask, Out};
 use lockstep_core::routing::{ChosenOut, GatingBackward, GatingForward, Replay, Router, RouterKind, Trace};
 

@@ -2,10 +2,9 @@
 
 use super::policy_loss::{MAXIMA, POLICY_SUMS};
 use super::prelude::*;
-use crate::cases::corpus::tokens;
 use crate::cases::params::{BAND, COUNTED, Partials, guards};
+use crate::expect::tokens as expected;
 use crate::expect::tokens::Ratios;
-use crate::expect::{Sum, push_all, tokens as expected};
 use crate::oracle::gmpo as oracle;
 use lockstep_core::aggregate::{PerRow, Weight};
 use lockstep_core::policy_loss::gmpo::Mean;

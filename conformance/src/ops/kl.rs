@@ -3,7 +3,6 @@
 use super::prelude::*;
 use crate::cases::corpus::token_cases;
 use crate::cases::params::kls_of_ops;
-use crate::expect::Sum;
 use crate::expect::tokens::{estimator, kl_token};
 use lockstep_core::kl::{Kl, KlDivergence as Kernel};
 

@@ -1,9 +1,8 @@
 //! `kl_importance`.
 
 use super::prelude::*;
-use crate::cases::corpus::tokens;
 use crate::cases::params::{guards, kls_of_ops};
-use crate::expect::{Sum, tokens as expected};
+use crate::expect::tokens as expected;
 use crate::oracle::{kl as oracle_kl, kl_importance as oracle};
 use lockstep_core::kl::Kl;
 use lockstep_core::kl_importance::KlImportance as Kernel;

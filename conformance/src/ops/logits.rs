@@ -2,7 +2,7 @@
 
 use super::prelude::*;
 use super::vocab_parallel::{self, Part, VocabParallel};
-use crate::outputs::{Captured, Space};
+use crate::outputs::Space;
 use lockstep_core::logits::statistics::{LogitsMoments, LogitsResults, STATE};
 use lockstep_core::logits::{LogitRows, LogitsGradient, LogitsStatistics, OtrExact};
 use lockstep_core::num::{Bf16, F16, Storage, Suffix};

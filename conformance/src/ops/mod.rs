@@ -153,14 +153,16 @@ use std::fmt::Debug;
 mod prelude {
     pub(super) use super::{Fault, OpTest, names, same};
     pub(super) use crate::backend::Backend;
+    pub(super) use crate::cases::corpus::tokens;
     pub(super) use crate::cases::hash::Source;
     pub(super) use crate::cases::masks::{Mask, garbage};
     pub(super) use crate::cases::random::Draw;
     pub(super) use crate::cases::shapes::{self, Shape, large, small};
     pub(super) use crate::cases::values::{NO_LOGP, NO_WEIGHT, NOT_FINITE, Range};
     pub(super) use crate::cases::{Case, Data, numbered, offsets, pairs, rewards, slot, values};
-    pub(super) use crate::expect::{Want, push_all};
-    pub(super) use crate::outputs::Outputs;
+    pub(super) use crate::expect::{Sum, Want, push_all};
+    pub(super) use crate::output::Values;
+    pub(super) use crate::outputs::{Captured, NO_SCORE, Outputs, element, raised, row};
     pub(super) use crate::precision::{Allowance, EXP, ROUNDED, SUM64, TERMS, allow};
     pub(super) use lockstep_core::ragged::In;
 }

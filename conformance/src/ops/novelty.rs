@@ -2,7 +2,6 @@
 
 use super::prelude::*;
 use crate::oracle::novelty as oracle;
-use crate::outputs::NO_SCORE;
 use lockstep_core::reward::NoveltyBands as Kernel;
 
 /// Arguments of `novelty_bands`. Classes are [`Data::index`]; similarities are products of the two arrays.

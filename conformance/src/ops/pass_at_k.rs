@@ -2,8 +2,6 @@
 
 use super::prelude::*;
 use crate::oracle::pass_at_k as oracle;
-use crate::output::Values;
-use crate::outputs::row;
 use lockstep_core::advantage::PassAtK as Kernel;
 
 #[derive(Clone, Copy, Debug, PartialEq)]

@@ -1,7 +1,6 @@
 //! `log_ratio_scan`, `proximal_logp`, `staleness`, `effective_sample_size`.
 
 use super::prelude::*;
-use crate::cases::corpus::tokens;
 use crate::expect::tokens::difference;
 use crate::oracle::aggregate::exact_sum;
 use crate::oracle::ess as sizes;

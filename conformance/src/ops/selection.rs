@@ -1,7 +1,6 @@
 //! `covariance`, `selection_key`, `digit_counts`, `narrow_digits`, `select_top`.
 
 use super::prelude::*;
-use crate::cases::corpus::tokens;
 use crate::expect::tokens::{difference, doubtful_ratio};
 use crate::oracle::{covariance as cov, digits, key, ppo_clip, top};
 use lockstep_core::aggregate::moments::{MEAN, MOMENTS};

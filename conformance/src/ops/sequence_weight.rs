@@ -1,7 +1,6 @@
 //! `sequence_weight`.
 
 use super::prelude::*;
-use crate::cases::corpus::tokens;
 use crate::expect::tokens::UNIT;
 use crate::oracle::sequence_weight as oracle;
 use lockstep_core::policy_loss::{SequenceRule, SequenceWeight as Kernel};

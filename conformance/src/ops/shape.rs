@@ -2,7 +2,6 @@
 
 use super::prelude::*;
 use crate::oracle::shape as oracle;
-use crate::outputs::NO_SCORE;
 use lockstep_core::reward::{ShapeRewards as Kernel, Shaping};
 
 /// Arguments of `shape_rewards`. Lengths are [`Data::index`]; a positive value in the second array is a flag;

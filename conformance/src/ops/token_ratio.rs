@@ -5,7 +5,6 @@ use super::prelude::*;
 use crate::cases::corpus::token_cases;
 use crate::cases::params::{BAND, guards};
 use crate::expect::tokens::{Ratios, difference, doubtful, guard};
-use crate::expect::{Sum, push_all};
 use crate::oracle::kl::k3;
 use lockstep_core::ratio::{Guard, TokenRatio as Kernel, token};
 

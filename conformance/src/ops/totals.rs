@@ -2,8 +2,7 @@
 
 use super::prelude::*;
 use crate::oracle::totals as oracle;
-use crate::output::{POISON, Values};
-use crate::outputs::{Captured, row};
+use crate::output::POISON;
 use lockstep_core::aggregate::totals::COUNTS;
 use lockstep_core::aggregate::{LossTotals, MetricTotals};
 use lockstep_core::policy_loss::sum::SUMS;

@@ -6,8 +6,6 @@
 use super::prelude::*;
 use crate::cases::responses::{PAD, responses};
 use crate::oracle::{tree_advantage, tree_nodes, tree_sort};
-use crate::output::Values;
-use crate::outputs::element;
 use lockstep_core::ragged::Mask as Valid;
 use lockstep_core::tree::{NONE, TreeAdvantage, TreeNodes, TreeSort};
 

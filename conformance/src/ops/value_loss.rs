@@ -2,7 +2,7 @@
 
 use super::prelude::*;
 use crate::cases::params::{COUNTED, Partials, weights};
-use crate::expect::{Sum, tokens::UNIT};
+use crate::expect::tokens::UNIT;
 use crate::oracle::value_loss as oracle;
 use lockstep_core::aggregate::Weight;
 use lockstep_core::value_loss::ValueLoss as Kernel;

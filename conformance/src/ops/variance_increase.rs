@@ -2,7 +2,6 @@
 
 use super::prelude::*;
 use crate::oracle::variance_increase as oracle;
-use crate::outputs::NO_SCORE;
 use lockstep_core::reward::VarianceIncrease as Kernel;
 
 /// Arguments of `variance_increase`; log-probabilities are [`Data::element64`].

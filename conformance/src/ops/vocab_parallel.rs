@@ -4,7 +4,7 @@
 use super::logits::{self, LABEL, LIVE, Logits, Which, of_rows};
 use super::prelude::*;
 use crate::oracle::vocab_parallel as oracle;
-use crate::outputs::{Captured, Space, element, raised, row};
+use crate::outputs::Space;
 use lockstep_core::logits::vocab_parallel::{self as core, SUMS, unpacked};
 use lockstep_core::logits::{
     LogitRows, LogitsGradient, VocabParallelStatistics, VocabParallelSums, VocabParallelTop,

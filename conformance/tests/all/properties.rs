@@ -142,52 +142,32 @@ fn check(case: Case) -> Result<(), TestCaseError> {
     Ok(())
 }
 
-proptest! {
-    #![proptest_config(config())]
+/// A test of each name, on its cases.
+macro_rules! properties {
+    ($($(#[$doc:meta])* $name:ident: $cases:expr;)*) => {
+        proptest! {
+            #![proptest_config(config())]
+            $(
+                $(#[$doc])*
+                #[test]
+                fn $name(case in $cases) {
+                    check(case)?;
+                }
+            )*
+        }
+    };
+}
 
-    #[test]
-    fn group_advantage(case in random_case("group_advantage")) {
-        check(case)?;
-    }
-
-    #[test]
-    fn token_ratio(
-        case in token_case(
-            (guard(), any::<bool>()).prop_map(|(guard, outputs)| TokenRatio { guard, outputs })
-        )
-    ) {
-        check(case)?;
-    }
-
-    #[test]
-    fn policy_loss_ppo(case in token_case(policy(ppo()))) {
-        check(case)?;
-    }
-
-    #[test]
-    fn policy_loss_sapo(case in token_case(policy(sapo()))) {
-        check(case)?;
-    }
-
-    #[test]
-    fn kl_divergence(
-        case in token_case((kl(), any::<bool>()).prop_map(|(kl, outputs)| KlDivergence { kl, outputs }))
-    ) {
-        check(case)?;
-    }
-
-    #[test]
-    fn sums(
-        case in prop::sample::select(vec!["aggregate", "row_scan", "fold_rows"]).prop_flat_map(random_case)
-    ) {
-        check(case)?;
-    }
-
+properties! {
+    group_advantage: random_case("group_advantage");
+    token_ratio:
+        token_case((guard(), any::<bool>()).prop_map(|(guard, outputs)| TokenRatio { guard, outputs }));
+    policy_loss_ppo: token_case(policy(ppo()));
+    policy_loss_sapo: token_case(policy(sapo()));
+    kl_divergence: token_case((kl(), any::<bool>()).prop_map(|(kl, outputs)| KlDivergence { kl, outputs }));
+    sums: prop::sample::select(vec!["aggregate", "row_scan", "fold_rows"]).prop_flat_map(random_case);
     /// Every op of the table; the tests above know more about theirs.
-    #[test]
-    fn any_op(case in prop::sample::select(OPS.to_vec()).prop_flat_map(|op| random_case(op.name))) {
-        check(case)?;
-    }
+    any_op: prop::sample::select(OPS.to_vec()).prop_flat_map(|op| random_case(op.name));
 }
 
 /// The label's logit lies far below the largest, and rounding it is most of the error of every slope.

@@ -1,12 +1,14 @@
 //! What runs a kernel. A backend is covered by the [suite](crate::suite) by implementing one method.
 
 use lockstep::{Compiled, Device};
-use lockstep_core::op::{Decoder, Encoder, MAX_POINTERS, MAX_WORDS};
+use lockstep_core::op::{Decoder, Encoder, MAX_POINTERS, MAX_WORDS, OpInfo};
 use lockstep_core::ragged::{In, Out};
 use lockstep_cpu::Cpu;
 use lockstep_embedded::launches::Recorded;
 use lockstep_gpu::Encoded;
 use std::any::type_name;
+use std::cell::RefCell;
+use std::collections::BTreeSet;
 use std::ops::Range;
 
 /// Something that runs every row of an op.
@@ -127,6 +129,24 @@ impl Backend for OneRow {
     }
     fn run(&self, kernel: &dyn AnyKernel) -> Result<(), String> {
         kernel.rows_on(&self.cpu, self.row..self.row + 1);
+        Ok(())
+    }
+}
+
+/// Runs nothing, and records the entry points of single warps that launches with rows take on a GPU.
+#[derive(Debug, Default)]
+pub struct Entries(pub RefCell<BTreeSet<&'static str>>);
+
+impl Backend for Entries {
+    fn name(&self) -> String {
+        "entry points".into()
+    }
+    fn run(&self, kernel: &dyn AnyKernel) -> Result<(), String> {
+        let parameters = kernel.parameters();
+        let op = OpInfo::named(parameters.op()).ok_or("not in the table")?;
+        if parameters.rows() > 0 {
+            self.0.borrow_mut().insert(op.entries[parameters.variant()]);
+        }
         Ok(())
     }
 }

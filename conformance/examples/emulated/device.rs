@@ -1,27 +1,9 @@
 //! How a case is sent to the device, and which entry points it uses.
 
 use lockstep_conformance::backend::{AnyKernel, Backend};
-use lockstep_core::op::OpInfo;
 use lockstep_gpu::{Buffer, Driver, Geometry, Gpu, Parameters};
 use std::cell::RefCell;
 use std::collections::BTreeSet;
-
-/// A backend that runs nothing and records the entry points of single warps.
-#[derive(Debug, Default)]
-pub(crate) struct Probe(pub(crate) RefCell<BTreeSet<&'static str>>);
-
-impl Backend for Probe {
-    fn name(&self) -> String {
-        "nothing".to_owned()
-    }
-    fn run(&self, kernel: &dyn AnyKernel) -> Result<(), String> {
-        let parameters = kernel.parameters();
-        if let (true, Some(op)) = (parameters.rows() > 0, OpInfo::named(parameters.op())) {
-            self.0.borrow_mut().extend(op.entries.get(parameters.variant()));
-        }
-        Ok(())
-    }
-}
 
 /// How a case is sent to the device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

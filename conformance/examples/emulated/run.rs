@@ -1,9 +1,10 @@
 //! Runs the ops' cases in rotation.
 
 use crate::arguments::Arguments;
-use crate::device::{Device, Probe};
+use crate::device::Device;
 use crate::report::{OfOp, Report};
 use lockstep::Device as Reference;
+use lockstep_conformance::backend::Entries;
 use lockstep_conformance::cases::Case;
 use lockstep_conformance::cases::random::{random, random_within};
 use lockstep_conformance::output::Output;
@@ -150,8 +151,8 @@ impl<'a, D: Driver> Run<'a, D> {
             // Those of a single warp, which a case needs for the others as well.
             for (of_warp, entry) in op.entries.iter().chain(op.entries).zip(all) {
                 let hits = |case: &Case| {
-                    let probe = Probe::default();
-                    launch::run(&probe, case).is_ok() && probe.0.borrow().contains(of_warp)
+                    let taken = Entries::default();
+                    launch::run(&taken, case).is_ok() && taken.0.borrow().contains(of_warp)
                 };
                 let small = |case: &Case| case.data.elements() as u64 <= self.arguments.elements;
                 let first = self.arguments.seed.wrapping_add(self.arguments.cases);

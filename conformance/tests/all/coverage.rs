@@ -2,7 +2,7 @@
 //! Benches are checked in their own crate.
 
 use crate::prelude::*;
-use lockstep_conformance::backend::{AnyKernel, Backend};
+use lockstep_conformance::backend::Entries;
 use lockstep_conformance::cases::corpus;
 use lockstep_conformance::digest;
 use lockstep_conformance::expect::expect;
@@ -10,7 +10,6 @@ use lockstep_conformance::ops::kl::KlDivergence;
 use lockstep_conformance::ops::policy_loss::Policy;
 use lockstep_conformance::precision::allowed;
 use lockstep_core::op::OpInfo;
-use std::cell::RefCell;
 use std::collections::BTreeSet;
 use std::path::Path;
 
@@ -100,22 +99,6 @@ fn the_digest_covers_every_variant() {
             |case| matches!(case.params, AnyOp::Kl(KlDivergence { kl, .. }) if kl.estimator == estimator),
         );
         assert!(alone.count() >= 4, "{estimator:?}");
-    }
-}
-
-/// Runs nothing; records which entry points a GPU would have used.
-#[derive(Default)]
-struct Entries(RefCell<BTreeSet<&'static str>>);
-
-impl Backend for Entries {
-    fn name(&self) -> String {
-        "entry points".into()
-    }
-    fn run(&self, kernel: &dyn AnyKernel) -> Result<(), String> {
-        let parameters = kernel.parameters();
-        let op = OpInfo::named(parameters.op()).ok_or("not in the table")?;
-        self.0.borrow_mut().insert(op.entries[parameters.variant()]);
-        Ok(())
     }
 }
 

@@ -80,10 +80,10 @@ pub(super) fn outcome(
 ) -> (Estimate, Vec<f64>) {
     let own = &recipe.advantage;
     let scores = input.scores();
-    let mut out = Estimate::default();
+    let mut out = Estimate { advantage: vec![0.0; scores.len()], ..Estimate::default() };
+    let mut spread = Vec::new();
     match own.estimator {
         Estimator::PassAtK => {
-            out.advantage = vec![0.0; scores.len()];
             for members in &batch.groups {
                 let right = |s: usize| scores[s].map(|r| r > f64::from(recipe.reward.threshold));
                 let count = |is: bool| members.clone().filter(|s| right(*s) == Some(is)).count();
@@ -93,7 +93,6 @@ pub(super) fn outcome(
                     out.advantage[s] = right(s).map_or(0.0, |right| if right { positive } else { negative });
                 }
             }
-            (out, Vec::new())
         }
         Estimator::Gdpo => {
             let (all, kinds) = (wide(rollouts.reward_components), wide(rollouts.reward_weights));
@@ -113,14 +112,12 @@ pub(super) fn outcome(
             };
             let sums: Vec<Option<f64>> = (0..scores.len()).map(sum).collect();
             out.advantage = whitened(recipe, seen, &sums);
-            (out, Vec::new())
         }
         Estimator::RoleBaseline => {
             let roles = rollouts.roles.unwrap_or_default();
             let known = roles.iter().max().map_or(0, |last| *last as usize + 1);
             let start = rollouts.role_values.map_or(vec![0.0; known], <[f64]>::to_vec);
             let first = own.role_order != Some(RoleOrder::UpdateThenSubtract);
-            out.advantage = vec![0.0; scores.len()];
             for (role, start) in start.into_iter().enumerate() {
                 let games: Vec<usize> = (0..scores.len()).filter(|s| roles[*s] as usize == role).collect();
                 let rewards: Vec<Option<f64>> = games.iter().map(|s| scores[*s]).collect();
@@ -129,16 +126,15 @@ pub(super) fn outcome(
                 games.iter().zip(advantage).for_each(|(s, (a, _))| out.advantage[*s] = a);
                 out.role_values.push(state);
             }
-            (out, Vec::new())
         }
         Estimator::Tempo => {
-            let (of_groups, spread) = groups(recipe, batch, rollouts, &scores);
-            out.advantage = tree(recipe, batch, rollouts, &scores, (&of_groups, &spread));
-            out.per_token = true;
-            (out, spread)
+            let (advantage, deviations) = groups(recipe, batch, rollouts, &scores);
+            out.advantage = tree(recipe, batch, rollouts, &scores, (&advantage, &deviations));
+            (out.per_token, spread) = (true, deviations);
         }
         _ => {
-            let (advantage, spread) = groups(recipe, batch, rollouts, &scores);
+            let (advantage, deviations) = groups(recipe, batch, rollouts, &scores);
+            spread = deviations;
             let values: Vec<Option<f64>> =
                 scores.iter().zip(&advantage).map(|(r, a)| r.map(|_| *a)).collect();
             let alone = values.iter().flatten().count() == 1;
@@ -147,9 +143,9 @@ pub(super) fn outcome(
                 Some(_) => whitened(recipe, seen, &values),
                 None => advantage,
             };
-            (out, spread)
         }
     }
+    (out, spread)
 }
 
 /// Whitens over the tokens that the loss sees, or over sequences.

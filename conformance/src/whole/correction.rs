@@ -24,8 +24,7 @@ pub(super) fn correct(choice: &CorrectionChoice, batch: &Batch, old: &[f64], rol
     let mut out = Correction { weights: vec![0.0; old.len()], kept: vec![false; old.len()] };
     // Sum and count for the normalising mean, taken before rejection.
     let (mut total, mut count) = (0.0, 0.0);
-    for s in 0..batch.sequences.len() {
-        let places = batch.of_sequence(s);
+    for places in batch.rows() {
         let d: Vec<f64> = places.iter().map(|i| old[*i] - rollout[*i]).collect();
         let sum: f64 = d.iter().sum();
         let whole = of_sequences.iter().all(|reject| passes(reject, &d));
@@ -46,7 +45,7 @@ pub(super) fn correct(choice: &CorrectionChoice, batch: &Batch, old: &[f64], rol
     }
     if let Some(threshold) = choice.m2_threshold {
         // Removes tokens one at a time, the largest first.
-        let mut left: Vec<usize> = (0..batch.sequences.len()).flat_map(|s| batch.of_sequence(s)).collect();
+        let mut left: Vec<usize> = batch.rows().concat();
         let squared = |i: &usize| (old[*i] - rollout[*i]).powi(2);
         left.sort_by(|a, b| squared(a).total_cmp(&squared(b)).then(b.cmp(a)));
         while left.len() > 1 && left.iter().map(squared).sum::<f64>() / left.len() as f64 >= threshold {

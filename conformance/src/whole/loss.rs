@@ -140,8 +140,7 @@ impl Inputs<'_> {
 
     /// Replaces every sequence's weights by a function of its tokens (log-ratio, weight) and its advantage.
     fn by_sequence(&mut self, which: Against, rule: impl Fn(&[(f64, f64)], f64) -> f64, times: bool) {
-        for s in 0..self.batch.sequences.len() {
-            let places = self.batch.of_sequence(s);
+        for places in self.batch.rows() {
             let Some(first) = places.first() else { continue };
             let behave = self.against(which);
             let tokens: Vec<(f64, f64)> =
@@ -329,8 +328,7 @@ fn policy(inputs: &mut Inputs<'_>, rollouts: &Rollouts<'_>, out: &mut Loss) {
         RatioLevel::Given => Some(wide(rollouts.log_ratio)),
         RatioLevel::MinPrefix => {
             let mut given = vec![0.0; n];
-            for s in 0..inputs.batch.sequences.len() {
-                let places = inputs.batch.of_sequence(s);
+            for places in inputs.batch.rows() {
                 let d: Vec<f64> = places.iter().map(|i| inputs.logp[*i] - inputs.old[*i]).collect();
                 places.iter().zip(row(&d, Kind::MinBefore, true)).for_each(|(i, x)| given[*i] = x);
             }
@@ -424,8 +422,7 @@ fn gmpo(
         GmpoBounds::Log => Gmpo { mean, low, high },
         GmpoBounds::Ratio => Gmpo { mean, low: -(-low).ln_1p(), high: high.ln_1p() },
     };
-    for s in 0..inputs.batch.sequences.len() {
-        let places = inputs.batch.of_sequence(s);
+    for (s, places) in inputs.batch.rows().into_iter().enumerate() {
         let token = |i: &usize| gmpo::Token {
             d: guard.value(inputs.logp[*i] - inputs.old[*i]),
             a: inputs.advantage[*i],

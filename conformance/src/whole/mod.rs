@@ -180,11 +180,8 @@ pub fn credit(recipe: &Recipe, rollouts: &Rollouts<'_>) -> Credit {
     let late = choice.is_some_and(|c| c.m2_threshold.is_some());
     let seen = batch.with(if late { batch.live.clone() } else { live.clone() });
     let penalty = penalty(recipe, rollouts);
-    let token_rewards: Vec<f64> = wide(rollouts.token_rewards)
-        .into_iter()
-        .enumerate()
-        .map(|(i, r)| if seen.live[i] { r - penalty(i) } else { r })
-        .collect();
+    let mut token_rewards = wide(rollouts.token_rewards);
+    (0..token_rewards.len()).filter(|i| seen.live[*i]).for_each(|i| token_rewards[i] -= penalty(i));
     let weights = correction.as_ref().map(|correction| &correction.weights[..]);
     let (estimate, keep) = match (recipe.advantage.over_time, recipe.advantage.estimator) {
         (Some(choice), _) => {
@@ -192,7 +189,7 @@ pub fn credit(recipe: &Recipe, rollouts: &Rollouts<'_>) -> Credit {
             let keep = recipe.reward.filter.map(|filter| {
                 let rewards = wide(rollouts.rewards);
                 let valid = vec![true; rewards.len()];
-                reward::kept(filter, &batch, &reward::Seen::new(rewards, valid).scores())
+                reward::kept(filter, &batch, &reward::Seen { rewards, valid }.scores())
             });
             let dropped = keep.iter().flat_map(|keep| batch.sequences.iter().zip(keep));
             dropped.filter(|(_, keep)| !**keep).for_each(|(span, _)| out.advantage[span.clone()].fill(0.0));
@@ -211,10 +208,9 @@ pub fn credit(recipe: &Recipe, rollouts: &Rollouts<'_>) -> Credit {
             let valid: Vec<bool> = (0..batch.sequences.len())
                 .map(|s| rollouts.valid.is_none_or(|valid| valid[s] != 0) && (all || is_left(s)))
                 .collect();
-            let rewards = rollouts.rewards.map(|r| wide(Some(r)));
-            let rewards = rewards.unwrap_or_else(|| vec![0.0; sums.len()]);
-            let rewards: Vec<f64> = rewards.iter().zip(&sums).map(|(r, k)| r - k).collect();
-            reward::outcome(recipe, [&batch, &seen], rollouts, &reward::Seen::new(rewards, valid))
+            let reward = |s: usize| rollouts.rewards.map_or(0.0, |rewards| f64::from(rewards[s]));
+            let rewards: Vec<f64> = sums.iter().enumerate().map(|(s, k)| reward(s) - k).collect();
+            reward::outcome(recipe, [&batch, &seen], rollouts, &reward::Seen { rewards, valid })
         }
     };
     let Estimate { advantage, per_token, returns, role_values } = estimate;

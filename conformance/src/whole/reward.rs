@@ -18,10 +18,6 @@ pub(super) struct Seen {
 }
 
 impl Seen {
-    pub(super) fn new(rewards: Vec<f64>, valid: Vec<bool>) -> Seen {
-        Seen { rewards, valid }
-    }
-
     /// The rewards that count.
     pub(super) fn scores(&self) -> Vec<Option<f64>> {
         let score = |(r, v): (&f64, &bool)| (*v && !r.is_nan()).then_some(*r);
@@ -74,14 +70,13 @@ pub(super) fn outcome(
     if let Some(choice) = recipe.reward.entropy {
         let (old, whole) = (wide(rollouts.logp_old), wide(rollouts.entropy));
         let mut tokens = vec![0.0; batch.live.len()];
-        for s in 0..batch.sequences.len() {
-            for i in batch.of_sequence(s) {
+        for (a, places) in out.advantage.iter().zip(batch.rows()) {
+            for i in places {
                 let h = match choice.of {
                     EntropyKind::Sampled => entropy_bonus::sampled(old[i]),
                     EntropyKind::Distribution => whole[i],
                 };
-                let a = out.advantage[s];
-                tokens[i] = a + entropy_bonus::bonus(a, h, choice.alpha.into(), choice.kappa.into());
+                tokens[i] = a + entropy_bonus::bonus(*a, h, choice.alpha.into(), choice.kappa.into());
             }
         }
         (out.advantage, out.per_token) = (tokens, true);

@@ -152,9 +152,8 @@ pub(super) fn estimate(
 }
 
 fn mars(recipe: &Recipe, batch: &Batch, rollouts: &Rollouts<'_>, gamma: f64, set: NormSet) -> [Vec<f64>; 2] {
-    let (turns, rewards) = (spans(rollouts.cu_turns), wide(rollouts.turn_rewards));
+    let (turns, mut returns) = (spans(rollouts.cu_turns), wide(rollouts.turn_rewards));
     let roles = rollouts.turn_roles.unwrap_or_default();
-    let mut returns = rewards;
     for k in (0..turns.len().saturating_sub(1)).rev() {
         let last = batch.sequences.iter().any(|span| span.end == turns[k].end);
         returns[k] += if last { 0.0 } else { gamma * returns[k + 1] };

@@ -90,7 +90,6 @@ impl OpTest for Logits {
     }
 
     fn corpus(source: Source) -> Vec<Case> {
-        let mut cases = Vec::new();
         const OTR: usize = 4;
         let whichs = [
             Which::Statistics { moments: true },
@@ -102,16 +101,14 @@ impl OpTest for Logits {
             Which::Otr { beta: 1.0, gradient: false },
         ];
         let sizes = [(24, 1), (24, 2), (25, 33), (8, 129), (8, 2049), (8, 257), (1, 151_936)];
-        for ((rows, vocab), (j, which)) in pairs(sizes, whichs.into_iter().enumerate()) {
-            // The longest row is slow, so each op runs it once.
-            if vocab > 100_000 && j % 2 == 1 {
-                continue;
-            }
-            let k = cases.len();
+        // The longest row is slow, so each op runs it once.
+        let all = pairs(sizes, whichs.into_iter().enumerate());
+        let all = all.filter(|((_, vocab), (j, _))| *vocab <= 100_000 || j % 2 == 0);
+        let mut cases = numbered(all, source, |k, ((rows, vocab), (j, which)), source| {
             let temperature = if j >= OTR { [1.3, 1.0, 2.0][k % 3] } else { [1.0, 0.7, 1.0, 2.5][k % 4] };
             let params = Logits { which, temperature, masked: k % 2 == 1 && rows > 1, format: Suffix::None };
-            cases.push(case(params, rows, vocab, source.fork(k as u64)).numbered(k));
-        }
+            case(params, rows, vocab, source).numbered(k)
+        });
         let sizes = [(24, 1), (24, 2), (25, 33), (8, 129), (8, 257), (4, 5001)];
         let all = pairs([Suffix::Bf16, Suffix::F16], sizes);
         for ((format, (rows, vocab)), which) in pairs(all, whichs.into_iter().take(OTR)) {

@@ -67,18 +67,13 @@ impl OpTest for LogitsKl {
     }
 
     fn corpus(source: Source) -> Vec<Case> {
-        let mut cases = Vec::new();
-        let directions = [Direction::Policy, Direction::Reference];
-        for (((rows, vocab), direction), gradient) in pairs(pairs(SIZES, directions), [true, false]) {
-            if vocab > 100_000 && !gradient {
-                continue;
-            }
-            let k = cases.len();
+        let all = pairs(pairs(SIZES, [Direction::Policy, Direction::Reference]), [true, false]);
+        let all = all.filter(|(((_, vocab), _), gradient)| *vocab <= 100_000 || *gradient);
+        numbered(all, source, |k, (((rows, vocab), direction), gradient), source| {
             let (temperature, masked) = ([1.0, 0.7, 1.0, 2.5][k % 4], k % 3 == 1 && rows > 1);
             let params = LogitsKl { direction, temperature, masked, gradient };
-            cases.push(case(params, rows, vocab, source.fork(k as u64)).numbered(k));
-        }
-        cases
+            case(params, rows, vocab, source).numbered(k)
+        })
     }
 
     fn random(_op: &str, draw: &mut Draw) -> Case {

@@ -114,12 +114,8 @@ impl OpTest for Sampling {
     }
 
     fn corpus(source: Source) -> Vec<Case> {
-        let mut cases = Vec::new();
-        for ((rows, vocab), j) in pairs(SIZES, 0..4usize) {
-            let k = cases.len();
-            if vocab > 100_000 && j % 2 == 1 {
-                continue;
-            }
+        let all = pairs(SIZES, 0..4usize).filter(|((_, vocab), j)| *vocab <= 100_000 || j % 2 == 0);
+        numbered(all, source, |k, ((rows, vocab), j), source| {
             let temperature = [1.3, 1.0, 2.0][k % 3];
             let which = match j {
                 0 => Which::Tokens { temperature, seed: 77 + k as u64, first: 0 },
@@ -128,9 +124,8 @@ impl OpTest for Sampling {
                 _ => Which::Otr { beta: [0.0, 1.0][k / 4 % 2], gradient: k % 8 < 4 },
             };
             let params = Sampling { which, draws: [256, 1, 17, 5][k % 4], masked: k % 2 == 1 && rows > 1 };
-            cases.push(case(params, rows, vocab, source.fork(k as u64)).numbered(k));
-        }
-        cases
+            case(params, rows, vocab, source).numbered(k)
+        })
     }
 
     fn random(op: &str, draw: &mut Draw) -> Case {

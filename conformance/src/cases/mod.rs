@@ -122,6 +122,11 @@ impl Data {
     pub fn live(&self, i: usize) -> bool {
         self.mask.as_ref().is_none_or(|mask| mask[i] != 0)
     }
+
+    /// Whether element `i` takes part with a reward, which is in the first array.
+    pub fn scored(&self, i: usize) -> bool {
+        self.live(i) && !self.element[0][i].is_nan()
+    }
 }
 
 /// A case of each item, made from its number and a stream of that number.

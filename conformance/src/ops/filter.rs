@@ -42,9 +42,8 @@ impl OpTest for Filter {
         let [mut keep, mut kept, mut statistic] = ["keep", "kept", "statistic"].map(Want::new);
         for r in 0..data.rows() {
             let span = data.span(r);
-            let counted = |i: usize| data.live(i) && !data.element[0][i].is_nan();
             let x: Vec<f64> =
-                span.clone().filter(|i| counted(*i)).map(|i| data.element[0][i].into()).collect();
+                span.clone().filter(|i| data.scored(*i)).map(|i| data.element[0][i].into()).collect();
             let n = x.len();
             let mean = x.iter().sum::<f64>() / n as f64;
             let fraction = |holds: &dyn Fn(f64) -> bool| oracle::fraction(&x, holds);
@@ -72,7 +71,7 @@ impl OpTest for Filter {
             };
             let mut count = 0.0;
             for i in span {
-                let yes = whole.unwrap_or_else(|| counted(i) && one(data.element[0][i].into()));
+                let yes = whole.unwrap_or_else(|| data.scored(i) && one(data.element[0][i].into()));
                 keep.push(f64::from(u8::from(yes)), 0.0);
                 count += f64::from(u8::from(yes));
             }

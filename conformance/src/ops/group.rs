@@ -61,12 +61,9 @@ impl OpTest for Group {
         };
         for r in 0..data.rows() {
             let span = data.span(r);
-            let reward = |i: usize| f64::from(data.element[0][i]);
-            let member = |i: usize| {
-                let counted = data.live(i) && !reward(i).is_nan();
-                counted.then(|| oracle::Member { reward: reward(i), weight: weigh(i) })
-            };
-            let members: Vec<Option<oracle::Member>> = span.clone().map(member).collect();
+            let member = |i: usize| oracle::Member { reward: data.element[0][i].into(), weight: weigh(i) };
+            let members: Vec<Option<oracle::Member>> =
+                span.clone().map(|i| data.scored(i).then(|| member(i))).collect();
             let given = if self.baseline.needs_given() { f64::from(data.row[0][r]) } else { 0.0 };
             let raw = self.singleton == Singleton::RawReward;
             let (baseline, scale) = (self.oracle_baseline(), self.oracle_scale());
@@ -87,7 +84,7 @@ impl OpTest for Group {
             std.push(group.spread, group.spread.abs() + if self.scale == Scale::Mean { noise } else { 0.0 });
             counted.push(kept.len() as f64, 0.0);
             let constant = kept.iter().all(|r| *r == kept[0]) && !kept.is_empty();
-            let nan = span.clone().any(|i| data.live(i) && reward(i).is_nan());
+            let nan = span.clone().any(|i| data.live(i) && !data.scored(i));
             bits.exact(
                 u32::from(kept.len() == 1) * status::SINGLETON
                     + u32::from(constant) * status::CONSTANT

@@ -35,16 +35,14 @@ impl OpTest for PassAtK {
         let names = ["advantage", "pass_at_k", "counted", "too_few"];
         let [mut advantage, mut rate, mut counted, mut too_few] = names.map(Want::new);
         for r in 0..data.rows() {
-            let reward = |i: usize| data.element[0][i];
-            let member = |i: usize| data.live(i) && !reward(i).is_nan();
-            let correct = |i: usize| member(i) && reward(i) > self.threshold;
-            let n = data.span(r).filter(|i| member(*i)).count();
+            let correct = |i: usize| data.scored(i) && data.element[0][i] > self.threshold;
+            let n = data.span(r).filter(|i| data.scored(*i)).count();
             let c = data.span(r).filter(|i| correct(*i)).count();
             let group = oracle::group(c, n - c, self.k);
             let (estimate, good, bad) = group.unwrap_or((-1.0, 0.0, 0.0));
             for i in data.span(r) {
                 let a = if correct(i) { good } else { bad };
-                let a = if member(i) { a } else { 0.0 };
+                let a = if data.scored(i) { a } else { 0.0 };
                 advantage.push(a, a.abs());
             }
             rate.push(estimate, estimate);

@@ -42,10 +42,7 @@ impl OpTest for RoleBaseline {
     fn expect(&self, data: &Data) -> Vec<Want> {
         let (mut advantage, mut state) = (Vec::new(), Want::new("state_out"));
         for r in 0..data.rows() {
-            let reward = |i: usize| {
-                let x = data.element[0][i];
-                (data.live(i) && !x.is_nan()).then_some(f64::from(x))
-            };
+            let reward = |i: usize| data.scored(i).then_some(f64::from(data.element[0][i]));
             let games: Vec<Option<f64>> = data.span(r).map(reward).collect();
             let first = self.order == Order::SubtractThenUpdate;
             let (values, last) = oracle::role(&games, self.decay, data.row[0][r].into(), first);

@@ -52,8 +52,7 @@ impl OpTest for Shape {
             let span = data.span(r);
             let x = data.wide(0, r);
             let lengths: Vec<f64> = span.clone().map(|i| data.index[i].into()).collect();
-            let counted: Vec<bool> =
-                span.clone().map(|i| data.live(i) && !data.element[0][i].is_nan()).collect();
+            let counted: Vec<bool> = span.clone().map(|i| data.scored(i)).collect();
             let threshold = f64::from(self.threshold);
             for (k, i) in span.enumerate() {
                 if !counted[k] {

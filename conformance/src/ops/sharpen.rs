@@ -53,17 +53,16 @@ impl OpTest for Sharpen {
     fn expect(&self, data: &Data) -> Vec<Want> {
         let mut want = Want::new("sharpened");
         for r in 0..data.rows() {
-            let counted = |i: usize| data.live(i) && !data.element[0][i].is_nan();
             let x = |i: usize| {
                 let reference = if self.reference { reference(data, i) } else { 0.0 };
                 let length = if self.per_token { f64::from(data.index[i]) } else { 1.0 };
                 if length == 0.0 { 0.0 } else { (data.element64[i] - reference) / length }
             };
-            let members: Vec<f64> = data.span(r).filter(|i| counted(*i)).map(x).collect();
+            let members: Vec<f64> = data.span(r).filter(|i| data.scored(*i)).map(x).collect();
             let mean = members.iter().sum::<f64>() / members.len() as f64;
             for i in data.span(r) {
                 let a = f64::from(data.element[1][i]);
-                if !counted(i) {
+                if !data.scored(i) {
                     want.push(0.0, 0.0);
                     continue;
                 }

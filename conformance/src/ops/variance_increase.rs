@@ -43,8 +43,7 @@ impl OpTest for VarianceIncrease {
         let mut want = Want::new("shaped");
         for r in 0..data.rows() {
             let span = data.span(r);
-            let counted = |i: usize| data.live(i) && !data.element[0][i].is_nan();
-            let members: Vec<usize> = span.clone().filter(|i| counted(*i)).collect();
+            let members: Vec<usize> = span.clone().filter(|i| data.scored(*i)).collect();
             let x: Vec<f64> = members.iter().map(|i| data.element[0][*i].into()).collect();
             let logp = |i: &usize| if self.weighted { data.element64[*i] } else { 0.0 };
             let logp: Vec<f64> = members.iter().map(logp).collect();

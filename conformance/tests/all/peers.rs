@@ -10,7 +10,7 @@ fn named(name: &str) -> Recipe {
     Recipe::named(name).unwrap()
 }
 
-fn all_close(got: &[f32], want: &[f64], by: f64) {
+pub(crate) fn all_close(got: &[f32], want: &[f64], by: f64) {
     let close = |(got, want): (&f32, &f64)| (f64::from(*got) - want).abs() < by;
     assert!(got.len() == want.len() && got.iter().zip(want).all(close), "{got:?}, not {want:?}");
 }

@@ -1,6 +1,7 @@
 //! Routing replay: the worked vectors, finite differences, load balance. Traces are in routing_traces.rs.
 
 use crate::differences::slopes;
+use crate::peers::all_close;
 use crate::prelude::*;
 use lockstep::core::ragged::Mask;
 use lockstep::core::routing::{Replay, Router, RouterKind};
@@ -11,13 +12,6 @@ use lockstep_conformance::oracle::balance as oracle_balance;
 use lockstep_conformance::oracle::gating_forward::{Of, Rule, gates, natural};
 
 const SCORES: [f32; 4] = [1.0, 2.0, 0.5, -1.0];
-
-fn near(got: &[f32], want: &[f64]) {
-    assert_eq!(got.len(), want.len());
-    for (got, want) in got.iter().zip(want) {
-        assert!((f64::from(*got) - want).abs() < 1e-6, "{got} against {want}");
-    }
-}
 
 /// The gates of the scores above by a record of experts.
 fn replayed(kind: RouterKind, record: &[i32]) -> Gating {
@@ -32,13 +26,13 @@ fn worked_8_3_routing() {
     let router = Router::new(RouterKind::SoftmaxChosen, 4, 2);
     let own = gating_forward(&Device::cpu(), &router, &SCORES, None, None).unwrap();
     assert_eq!((&own.chosen, own.replayed), (&Ids::U8(vec![1, 0]), 0));
-    near(&own.gates, &[0.731059, 0.268941]);
+    all_close(&own.gates, &[0.731059, 0.268941], 1e-6);
     let gating = replayed(RouterKind::SoftmaxChosen, &[0, 2]);
-    near(&gating.gates, &[0.622459, 0.377541]);
+    all_close(&gating.gates, &[0.622459, 0.377541], 1e-6);
     // The gates are in the record's order.
-    near(&replayed(RouterKind::SoftmaxChosen, &[2, 0]).gates, &[0.377541, 0.622459]);
+    all_close(&replayed(RouterKind::SoftmaxChosen, &[2, 0]).gates, &[0.377541, 0.622459], 1e-6);
     let gradient = gating_backward(&Device::cpu(), &router, &SCORES, &gating, &[1.0, 0.0]).unwrap();
-    near(&gradient, &[0.235004, 0.0, -0.235004, 0.0]);
+    all_close(&gradient, &[0.235004, 0.0, -0.235004, 0.0], 1e-6);
 }
 
 #[test]
@@ -49,7 +43,7 @@ fn row_10_21_router_weights() {
         (RouterKind::SigmoidNormalized, [0.540117, 0.459883]),
         (RouterKind::Sigmoid, [0.731059, 0.622459]),
     ] {
-        near(&replayed(kind, &[0, 2]).gates, &want);
+        all_close(&replayed(kind, &[0, 2]).gates, &want, 1e-6);
     }
 }
 

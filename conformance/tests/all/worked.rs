@@ -1,6 +1,7 @@
 //! The worked vectors of docs/maths/vectors.md: the oracle's formulas and Lockstep against the printed
 //! numbers.
 
+use crate::gate_batch::close;
 use crate::prelude::*;
 use lockstep::PolicyInput;
 use lockstep::core::advantage::{Baseline, Scale, Singleton};
@@ -10,11 +11,6 @@ use lockstep::ops::policy_loss::{PolicyParams, policy_loss};
 use lockstep::ops::{group_advantage, kl};
 use lockstep::recipe::AdvantageChoice;
 use lockstep_conformance::oracle::{self, baseline};
-
-/// Absolute up to 1, then relative: binary32 does not hold 19.085537 to 1e-6.
-fn close(got: f64, want: f64) -> bool {
-    (got - want).abs() <= WORKED * want.abs().max(1.0)
-}
 
 /// One token with this gate and nothing else.
 pub(crate) fn alone<G: Gate>(gate: G, a: f32, (logp, logp_old): (f32, f32)) -> PolicyOutput

@@ -35,6 +35,7 @@ pub(crate) fn one_of(
     run_with(recipe, &input, credit).unwrap()
 }
 
+/// Absolute up to 1, then relative: binary32 does not hold 19.085537 to 1e-6.
 pub(crate) fn close(got: f64, want: f64) -> bool {
     (got - want).abs() <= WORKED * want.abs().max(1.0)
 }

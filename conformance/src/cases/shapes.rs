@@ -14,12 +14,17 @@ pub struct Shape {
 impl Shape {
     /// Offsets, `[R+1]`.
     pub fn offsets(&self) -> Vec<u32> {
-        let mut offsets = vec![0];
-        for length in &self.lengths {
-            offsets.push(offsets[offsets.len() - 1] + length);
-        }
-        offsets
+        offsets_of(self.lengths.iter().copied())
     }
+}
+
+/// Offsets of rows of these lengths.
+pub fn offsets_of(lengths: impl IntoIterator<Item = u32>) -> Vec<u32> {
+    let mut offsets = vec![0];
+    for length in lengths {
+        offsets.push(offsets[offsets.len() - 1] + length);
+    }
+    offsets
 }
 
 /// All small shapes: cheap enough for every variant of every op.

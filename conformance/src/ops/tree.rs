@@ -160,11 +160,7 @@ fn place(node: Option<usize>) -> u32 {
 }
 
 fn packed(responses: &[Vec<u32>]) -> (Vec<u32>, Vec<u32>) {
-    let mut offsets = vec![0];
-    for response in responses {
-        offsets.push(offsets[offsets.len() - 1] + response.len() as u32);
-    }
-    (offsets, responses.concat())
+    (shapes::offsets_of(responses.iter().map(|response| response.len() as u32)), responses.concat())
 }
 
 impl Tree {
@@ -328,7 +324,7 @@ fn wide(source: Source, i: usize) -> f32 {
 fn case(params: Tree, sizes: &[u32]) -> Case {
     let source = params.source().fork(5);
     let count = sizes.iter().sum::<u32>() as usize;
-    let mut data = Data { offsets: vec![0], ..Data::default() };
+    let mut data = Data::default();
     if matches!(params.op, Op::Advantage | Op::Weighted) {
         data.offsets = packed(&params.responses(count)).0;
         data.mask = Mask::ALL[source.below(0, 6)].bytes(&data.offsets, source.fork(1));
@@ -338,9 +334,7 @@ fn case(params: Tree, sizes: &[u32]) -> Case {
             data.row.push(data.per_row(|r| values::weight(source.fork(4), r)));
         }
     } else {
-        for size in sizes {
-            data.offsets.push(data.offsets[data.offsets.len() - 1] + size);
-        }
+        data.offsets = shapes::offsets_of(sizes.iter().copied());
         if params.op == Op::Nodes {
             data.mask = Mask::ALL[source.below(0, 3)].bytes(&data.offsets, source.fork(1));
             let weight = |i| if source.below(i, 9) == 0 { 0.0 } else { values::weight(source.fork(3), i) };

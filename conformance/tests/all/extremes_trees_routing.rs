@@ -18,8 +18,7 @@ type Corrections = Vec<Vec<(f64, f64)>>;
 /// Token advantages of a group on the plain and on the fastest level, which agree, checked against the values
 /// expected from the corrections.
 fn group(responses: &[Vec<u32>], rewards: &[f32], found: Corrections) -> Vec<f32> {
-    let mut offsets = vec![0u32];
-    responses.iter().for_each(|r| offsets.push(offsets[offsets.len() - 1] + r.len() as u32));
+    let offsets = offsets_of(responses.iter().map(|response| response.len() as u32));
     let (tokens, groups) = (responses.concat(), [0, responses.len() as u32]);
     let batch = Batch::new(&offsets, &groups, None).unwrap();
     let [got, fast] = [levels::reference(), Device::cpu()].map(|device| {

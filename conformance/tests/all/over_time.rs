@@ -26,10 +26,9 @@ fn try_gae(
     input: &GaeInput<'_>,
     params: &GaeParams,
 ) -> Result<GaeOutput, Error> {
-    let (mut cu_seqlens, mut out) = (vec![0], GaeOutput::default());
-    lengths.iter().for_each(|n| cu_seqlens.push(cu_seqlens[cu_seqlens.len() - 1] + n));
-    let cu_groups = [0, lengths.len() as u32];
+    let (cu_seqlens, cu_groups) = (offsets_of(lengths.iter().copied()), [0, lengths.len() as u32]);
     let batch = Batch::new(&cu_seqlens, &cu_groups, mask).unwrap();
+    let mut out = GaeOutput::default();
     gae(&Device::cpu(), &batch, input, params, &mut out).map(|()| out)
 }
 

@@ -15,6 +15,7 @@ pub(crate) use lockstep::{
 };
 pub(crate) use lockstep_conformance::cases::hash::Source;
 pub(crate) use lockstep_conformance::cases::random::random;
+pub(crate) use lockstep_conformance::cases::shapes::offsets_of;
 pub(crate) use lockstep_conformance::cases::{Case, Data, slot};
 pub(crate) use lockstep_conformance::ops::AnyOp;
 pub(crate) use lockstep_conformance::precision::{BY_HAND, FINITE_DIFFERENCE, KINK, WORKED, assert_worked};

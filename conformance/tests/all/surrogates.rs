@@ -220,8 +220,7 @@ fn bare(name: &str) -> Recipe {
 fn coefficients(recipe: &Recipe, all: &[Sequence]) -> Vec<f32> {
     let join =
         |of: fn(&Sequence) -> &Vec<f64>| -> Vec<f32> { all.iter().flat_map(of).map(|x| *x as f32).collect() };
-    let mut cu_seqlens = vec![0];
-    all.iter().for_each(|one| cu_seqlens.push(cu_seqlens[cu_seqlens.len() - 1] + one.s.len() as u32));
+    let cu_seqlens = offsets_of(all.iter().map(|one| one.s.len() as u32));
     let cu_groups = [0, all.len() as u32];
     let (logp, old, rollout) = (join(|s| &s.s), join(|s| &s.old), join(|s| &s.rollout));
     let (latest, divergence, log_ratio) =

@@ -22,9 +22,8 @@ struct Group {
 
 impl Group {
     fn new(sizes: &[usize], responses: &[Vec<u32>]) -> Self {
-        let (mut cu_seqlens, mut cu_groups) = (vec![0], vec![0]);
-        responses.iter().for_each(|r| cu_seqlens.push(cu_seqlens[cu_seqlens.len() - 1] + r.len() as u32));
-        sizes.iter().for_each(|n| cu_groups.push(cu_groups[cu_groups.len() - 1] + *n as u32));
+        let cu_seqlens = offsets_of(responses.iter().map(|response| response.len() as u32));
+        let cu_groups = offsets_of(sizes.iter().map(|size| *size as u32));
         Group { cu_seqlens, cu_groups, tokens: responses.concat() }
     }
 

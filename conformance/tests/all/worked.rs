@@ -163,9 +163,7 @@ fn of_named(name: &str, rewards: &[f32], lengths: &[u32]) -> Credit {
 
 /// Advantages of one group through the public API.
 fn of_group(name: &str, rewards: &[f32], lengths: &[u32], edit: impl Fn(&mut AdvantageChoice)) -> Credit {
-    let mut cu_seqlens = vec![0];
-    lengths.iter().for_each(|n| cu_seqlens.push(cu_seqlens[cu_seqlens.len() - 1] + n));
-    let cu_groups = [0, rewards.len() as u32];
+    let (cu_seqlens, cu_groups) = (offsets_of(lengths.iter().copied()), [0, rewards.len() as u32]);
     let rollouts = Rollouts { rewards: Some(rewards), ..Rollouts::new(&cu_seqlens, &cu_groups) };
     let mut recipe = Recipe::named(name).unwrap();
     edit(&mut recipe.advantage);

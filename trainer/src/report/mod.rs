@@ -152,7 +152,7 @@ fn plots(config: &Config, warm: &[&WarmRecord], rl: &[&RlRecord]) -> Result<Vec<
     // Nothing where no step has the number.
     let optional = |name, color, f| {
         let points = known(f);
-        (!points.is_empty()).then(|| Series::Line { name, color, points, dots: false })
+        (!points.is_empty()).then_some(Series::Line { name, color, points, dots: false })
     };
     let warm_figure = |plot: Plot<'static>, name, color, f: fn(&WarmRecord) -> f64| {
         let points = warm.iter().map(|r| (r.step as f64, f(r))).collect();

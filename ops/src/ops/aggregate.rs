@@ -1,6 +1,6 @@
 //! Sums and counts of per-token values.
 
-use super::locate::{self, Checked, Domain};
+use super::locate::{self, Checked};
 use crate::{Batch, Device, Error};
 use lockstep_core::aggregate::{Aggregate, FoldRows, Weight};
 use lockstep_core::ragged::{In, Out};
@@ -75,7 +75,7 @@ pub(crate) fn row_sums(
         row_tokens: Out::new(&mut tokens),
         row_alarm: Out::new(&mut alarm),
     })?;
-    locate::check(batch, &alarm, &[Checked { name, domain: Domain::Finite, values }], &[], "")?;
+    locate::check(batch, &alarm, &[Checked::finite(name, values)], &[], "")?;
     Ok((sums, tokens))
 }
 

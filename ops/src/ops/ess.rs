@@ -81,7 +81,7 @@ fn run(device: &Device, offsets: Offsets<'_>, mask: Mask<'_>, weights: &[f32]) -
         row_ess: Out::new(&mut out.rows),
         row_alarm: Out::new(&mut alarm),
     })?;
-    let arguments = [Checked { name: "weights", domain: Domain::Weight, values: weights }];
+    let arguments = [Checked::new("weights", Domain::Weight, weights)];
     locate::check_rows(offsets, mask, &alarm, &arguments, &[], "")?;
     let totals = fold_rows(device, &sums, rows)?;
     out.batch = ess(totals[0], totals[1], EPS);

@@ -1,6 +1,6 @@
 //! Generalised advantage estimation.
 
-use super::locate::{self, Checked, Domain};
+use super::locate::{self, Checked};
 use crate::{Batch, Device, Error};
 use lockstep_core::advantage::Gae;
 use lockstep_core::ragged::{In, Mask, Out};
@@ -142,8 +142,8 @@ fn run(
     alarm: &mut Vec<u32>,
 ) -> Result<(), Error> {
     let GaeInput { rewards, values, ends } = *input;
-    batch.check_tokens("token rewards", rewards.len())?;
-    batch.check_tokens("values", values.len())?;
+    let arguments = [Checked::finite("token rewards", rewards), Checked::finite("values", values)];
+    locate::lengths(batch, &arguments)?;
     let (truncated, bootstrap) = ends.check(batch)?;
     let (lambda, length_alpha) = match params.lambda {
         Lambda::Fixed(lambda) => (lambda, None),
@@ -164,15 +164,9 @@ fn run(
         returns: returns.as_mut().map(|values| Out::new(values)),
         row_alarm: Out::new(alarm),
     })?;
-    let arguments = [
-        Checked { name: "token rewards", domain: Domain::Finite, values: rewards },
-        Checked { name: "values", domain: Domain::Finite, values },
-    ];
     let results = [("advantage", advantage), ("returns", returns)];
-    let results: Vec<Checked<'_>> = results
-        .iter()
-        .filter_map(|(name, values)| Some(Checked { name, domain: Domain::Finite, values: values.as_ref()? }))
-        .collect();
+    let results =
+        results.each_ref().map(|(name, values)| Checked::finite(name, values.as_deref().map(Vec::as_slice)));
     locate::check(batch, alarm, &arguments, &results, "rewards and values are too large for f32")
 }
 

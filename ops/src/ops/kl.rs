@@ -1,7 +1,7 @@
 //! KL to a reference policy.
 
 use super::aggregate::fold_rows;
-use super::locate::{self, Checked, Domain};
+use super::locate::{self, Checked};
 use crate::{Batch, Device, Error};
 use lockstep_core::kl::{Kl, KlDivergence};
 use lockstep_core::ragged::{In, Out};
@@ -42,9 +42,8 @@ pub fn kl(
     logp_ref: &[f32],
     estimator: &Kl,
 ) -> Result<KlOutput, Error> {
-    batch.check_tokens("logp", logp.len())?;
-    batch.check_tokens("logp_ref", logp_ref.len())?;
-    estimator.check()?;
+    let arguments = [Checked::logp("logp", logp), Checked::logp("logp_ref", logp_ref)];
+    locate::lengths(batch, &arguments)?;
     let (tokens, rows) = (batch.tokens(), batch.sequences());
     let mut out =
         KlOutput { kl: vec![0.0; tokens], gradient: vec![0.0; tokens], row_sum: vec![0.0; rows], sum: 0.0 };
@@ -60,14 +59,7 @@ pub fn kl(
         row_sum: Out::new(&mut out.row_sum),
         row_alarm: Out::new(&mut alarm),
     })?;
-    let arguments = [
-        Checked { name: "logp", domain: Domain::LogProbability, values: logp },
-        Checked { name: "logp_ref", domain: Domain::LogProbability, values: logp_ref },
-    ];
-    let results = [
-        Checked { name: "kl", domain: Domain::Finite, values: &out.kl },
-        Checked { name: "kl gradient", domain: Domain::Finite, values: &out.gradient },
-    ];
+    let results = [Checked::finite("kl", &out.kl[..]), Checked::finite("kl gradient", &out.gradient[..])];
     locate::check(batch, &alarm, &arguments, &results, "set clamp_in or clamp_out")?;
     out.sum = fold_rows(device, &out.row_sum, rows)?[0];
     Ok(out)

@@ -2,7 +2,7 @@
 
 use super::aggregate::fold_rows;
 use super::kl::{KlOutput, kl};
-use super::locate::{self, Checked, Domain};
+use super::locate::{self, Checked};
 use crate::{Batch, Device, Error};
 use lockstep_core::advantage::Combine;
 use lockstep_core::kl::Kl;
@@ -64,10 +64,13 @@ pub fn kl_importance_into(
     (guard, through_ratio): (Guard, bool),
     out: &mut KlOutput,
 ) -> Result<(), Error> {
-    let named = [("logp", policies.logp), ("logp_old", policies.logp_old), ("logp_ref", policies.logp_ref)];
-    for (name, values) in named {
-        batch.check_tokens(name, values.len())?;
-    }
+    let ThreePolicies { logp, logp_old, logp_ref } = *policies;
+    let arguments = [
+        Checked::logp("logp", logp),
+        Checked::logp("logp_old", logp_old),
+        Checked::logp("logp_ref", logp_ref),
+    ];
+    locate::lengths(batch, &arguments)?;
     let (tokens, rows) = (batch.tokens(), batch.sequences());
     out.kl.resize(tokens, 0.0);
     out.gradient.resize(tokens, 0.0);
@@ -76,9 +79,9 @@ pub fn kl_importance_into(
     device.run(&KlImportance {
         cu_seqlens: batch.cu_seqlens(),
         loss_mask: batch.loss_mask(),
-        logp: In::new(policies.logp),
-        logp_old: In::new(policies.logp_old),
-        logp_ref: In::new(policies.logp_ref),
+        logp: In::new(logp),
+        logp_old: In::new(logp_old),
+        logp_ref: In::new(logp_ref),
         kl: *estimator,
         guard,
         through_ratio,
@@ -87,11 +90,7 @@ pub fn kl_importance_into(
         row_sum: Out::new(&mut out.row_sum),
         row_alarm: Out::new(&mut alarm),
     })?;
-    let arguments = named.map(|(name, values)| Checked { name, domain: Domain::LogProbability, values });
-    let results = [
-        Checked { name: "kl", domain: Domain::Finite, values: &out.kl },
-        Checked { name: "kl gradient", domain: Domain::Finite, values: &out.gradient },
-    ];
+    let results = [Checked::finite("kl", &out.kl[..]), Checked::finite("kl gradient", &out.gradient[..])];
     let hint = "set clamp_in or clamp_out, or a guard of the ratio";
     locate::check(batch, &alarm, &arguments, &results, hint)?;
     out.sum = fold_rows(device, &out.row_sum, rows)?[0];

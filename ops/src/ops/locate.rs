@@ -6,11 +6,35 @@ pub(crate) use lockstep_core::check::Domain;
 use lockstep_core::ragged::{Mask, Offsets, flag};
 use lockstep_core::require;
 
-/// A per-token array and its domain.
+/// A per-token array and its domain. Nothing is wrong with an absent one.
 pub(crate) struct Checked<'a> {
-    pub(crate) name: &'static str,
-    pub(crate) domain: Domain,
-    pub(crate) values: &'a [f32],
+    name: &'static str,
+    domain: Domain,
+    values: Option<&'a [f32]>,
+}
+
+impl<'a> Checked<'a> {
+    pub(crate) fn new(name: &'static str, domain: Domain, values: impl Into<Option<&'a [f32]>>) -> Self {
+        Checked { name, domain, values: values.into() }
+    }
+
+    /// Log-probabilities.
+    pub(crate) fn logp(name: &'static str, values: impl Into<Option<&'a [f32]>>) -> Self {
+        Checked::new(name, Domain::LogProbability, values)
+    }
+
+    /// Finite numbers.
+    pub(crate) fn finite(name: &'static str, values: impl Into<Option<&'a [f32]>>) -> Self {
+        Checked::new(name, Domain::Finite, values)
+    }
+}
+
+/// The error of the first array without one entry per token, if any.
+pub(crate) fn lengths(batch: &Batch<'_>, arguments: &[Checked<'_>]) -> Result<(), Error> {
+    for Checked { name, values, .. } in arguments {
+        values.map_or(Ok(()), |values| batch.check_tokens(name, values.len()))?;
+    }
+    Ok(())
 }
 
 /// The error of the first row with an alarm, if any: its first live token with a bad argument, else its first
@@ -41,14 +65,16 @@ pub(crate) fn check_rows(
     let live = || (span.start..span.end).filter(|i| mask.at(*i));
     for i in live() {
         for Checked { name, domain, values } in arguments {
-            if !domain.holds(values[i]) {
+            if let Some(values) = values
+                && !domain.holds(values[i])
+            {
                 return Err(require::value(name, Some(i), domain.expected(), values[i]).into());
             }
         }
     }
     for i in live() {
         for Checked { name, domain, values } in results {
-            if !domain.holds(values[i]) {
+            if values.is_some_and(|values| !domain.holds(values[i])) {
                 return Err(Argument::NotFinite { result: name, index: i, hint }.into());
             }
         }

@@ -1,6 +1,6 @@
 //! Log-ratios over prefixes, segments and sequences.
 
-use super::locate::{self, Checked, Domain};
+use super::locate::{self, Checked};
 use crate::{Batch, Device, Error};
 use lockstep_core::ragged::{In, Offsets, Out};
 use lockstep_core::ratio::{LogRatioScan, ScanKind};
@@ -59,8 +59,8 @@ fn run(
     kind: ScanKind,
     cap_at_one: bool,
 ) -> Result<Vec<f32>, Error> {
-    batch.check_tokens("logp", logp.len())?;
-    batch.check_tokens("logp_old", logp_old.len())?;
+    let arguments = [Checked::logp("logp", logp), Checked::logp("logp_old", logp_old)];
+    locate::lengths(batch, &arguments)?;
     let (mut log_ratio, mut alarm) = (vec![0.0; batch.tokens()], vec![0; offsets.rows()]);
     device.run(&LogRatioScan {
         offsets,
@@ -72,10 +72,6 @@ fn run(
         log_ratio: Out::new(&mut log_ratio),
         row_alarm: Out::new(&mut alarm),
     })?;
-    let arguments = [
-        Checked { name: "logp", domain: Domain::LogProbability, values: logp },
-        Checked { name: "logp_old", domain: Domain::LogProbability, values: logp_old },
-    ];
     locate::check_rows(offsets, batch.loss_mask(), &alarm, &arguments, &[], "")?;
     locate::finite("log_ratio", &log_ratio, "the log-ratios of the row are too large for f32")?;
     Ok(log_ratio)

@@ -325,7 +325,10 @@ fn finish(
     (input, second): (&PolicyInput<'_>, Domain),
     out: &mut PolicyOutput,
 ) -> Result<(), Error> {
-    check_results(batch, (input, second), out)?;
+    let token_loss = (!out.token_loss.is_empty()).then_some(&out.token_loss[..]);
+    let results = [Checked::finite("coef", &out.coef[..]), Checked::finite("token_loss", token_loss)];
+    let hint = "a ratio or weight overflowed: choose a guard for the log-ratio, or the KL clamps";
+    locate::check(batch, &out.scratch.alarm, &arguments(input, second), &results, hint)?;
     let rows = batch.sequences();
     out.counts = Counts {
         tokens: out.scratch.tokens.iter().map(|n| u64::from(*n)).sum(),
@@ -348,53 +351,23 @@ fn finish(
 }
 
 fn check_lengths(batch: &Batch<'_>, input: &PolicyInput<'_>) -> Result<(), Error> {
-    batch.check_tokens("logp", input.logp.len())?;
-    batch.check_tokens("logp_old", input.logp_old.len())?;
-    let optional =
-        [("logp_ref", input.logp_ref), ("logp_second", input.logp_second), ("log_ratio", input.log_ratio)];
-    for (name, values) in optional {
-        values.map_or(Ok(()), |values| batch.check_tokens(name, values.len()))?;
-    }
-    if let Some(weights) = input.weights {
-        batch.check_tokens("weights", weights.len())?;
-    }
-    match input.advantage {
-        Advantage::PerToken(values) => batch.check_tokens("advantage", values.len()),
-        Advantage::PerSequence(values) => {
-            batch.check_sequences("advantage", values.len())?;
-            locate::each_finite("advantage", values)
-        }
-    }
+    // The domains do not matter here.
+    locate::lengths(batch, &arguments(input, Domain::Finite))?;
+    let Advantage::PerSequence(advantage) = input.advantage else { return Ok(()) };
+    batch.check_sequences("advantage", advantage.len())?;
+    locate::each_finite("advantage", advantage)
 }
 
-fn check_results(
-    batch: &Batch<'_>,
-    (input, second): (&PolicyInput<'_>, Domain),
-    out: &PolicyOutput,
-) -> Result<(), Error> {
-    let mut arguments = vec![
-        Checked { name: "logp", domain: Domain::LogProbability, values: input.logp },
-        Checked { name: "logp_old", domain: Domain::LogProbability, values: input.logp_old },
-    ];
-    if let Some(values) = input.logp_ref {
-        arguments.push(Checked { name: "logp_ref", domain: Domain::LogProbability, values });
-    }
-    if let Some(values) = input.logp_second {
-        arguments.push(Checked { name: "logp_second", domain: second, values });
-    }
-    if let Some(values) = input.log_ratio {
-        arguments.push(Checked { name: "log_ratio", domain: Domain::Finite, values });
-    }
-    if let Some(values) = input.weights {
-        arguments.push(Checked { name: "weights", domain: Domain::Weight, values });
-    }
-    if let Advantage::PerToken(values) = input.advantage {
-        arguments.push(Checked { name: "advantage", domain: Domain::Finite, values });
-    }
-    let mut results = vec![Checked { name: "coef", domain: Domain::Finite, values: &out.coef }];
-    if !out.token_loss.is_empty() {
-        results.push(Checked { name: "token_loss", domain: Domain::Finite, values: &out.token_loss });
-    }
-    let hint = "a ratio or weight overflowed: choose a guard for the log-ratio, or the KL clamps";
-    locate::check(batch, &out.scratch.alarm, &arguments, &results, hint)
+/// The arrays with one entry per token; `second` is the domain of `logp_second`.
+fn arguments<'a>(input: &PolicyInput<'a>, second: Domain) -> [Checked<'a>; 7] {
+    let (advantage, per_token) = input.advantage.values();
+    [
+        Checked::logp("logp", input.logp),
+        Checked::logp("logp_old", input.logp_old),
+        Checked::logp("logp_ref", input.logp_ref),
+        Checked::new("logp_second", second, input.logp_second),
+        Checked::finite("log_ratio", input.log_ratio),
+        Checked::new("weights", Domain::Weight, input.weights),
+        Checked::finite("advantage", per_token.then_some(advantage)),
+    ]
 }

@@ -1,10 +1,9 @@
 //! The interpolated proximal policy of decoupled PPO.
 
-use super::locate::{self, Checked, Domain};
+use super::locate::{self, Checked};
 use crate::{Batch, Device, Error};
 use lockstep_core::ragged::{In, Out};
 use lockstep_core::ratio::{Interpolation, ProximalLogp};
-use lockstep_core::require;
 
 /// Computes log-probabilities of the proximal policy, `[N]`, interpolated between `logp_behave` and `logp`
 /// `[N]`; 0 where masked. `versions` `[N]` is the policy version that sampled each token (−1: none) and
@@ -30,9 +29,9 @@ pub fn proximal_logp(
     logp: &[f32],
     interpolation: Interpolation,
 ) -> Result<Vec<f32>, Error> {
-    require::length("versions", batch.tokens(), "one per token of `cu_seqlens`", versions.len())?;
-    batch.check_tokens("logp_behave", logp_behave.len())?;
-    batch.check_tokens("logp", logp.len())?;
+    batch.check_tokens("versions", versions.len())?;
+    let arguments = [Checked::logp("logp_behave", logp_behave), Checked::logp("logp", logp)];
+    locate::lengths(batch, &arguments)?;
     let (mut logp_prox, mut alarm) = (vec![0.0; batch.tokens()], vec![0; batch.sequences()]);
     device.run(&ProximalLogp {
         cu_seqlens: batch.cu_seqlens(),
@@ -45,10 +44,6 @@ pub fn proximal_logp(
         logp_prox: Out::new(&mut logp_prox),
         row_alarm: Out::new(&mut alarm),
     })?;
-    let arguments = [
-        Checked { name: "logp_behave", domain: Domain::LogProbability, values: logp_behave },
-        Checked { name: "logp", domain: Domain::LogProbability, values: logp },
-    ];
     locate::check(batch, &alarm, &arguments, &[], "")?;
     Ok(logp_prox)
 }

@@ -1,7 +1,7 @@
 //! Importance ratios and the mismatch between two policies.
 
 use super::aggregate::fold_rows;
-use super::locate::{self, Checked, Domain};
+use super::locate::{self, Checked};
 use crate::{Batch, Device, Error, RatioStats};
 use lockstep_core::ragged::{In, Out};
 use lockstep_core::ratio::{Guard, TokenRatio, token::sum};
@@ -61,9 +61,8 @@ fn run(
     band: [f32; 2],
     outs: Option<(&mut [f32], &mut [f32])>,
 ) -> Result<RatioStats, Error> {
-    batch.check_tokens(name, logp.len())?;
-    batch.check_tokens(name_old, logp_old.len())?;
-    guard.check()?;
+    let arguments = [Checked::logp(name, logp), Checked::logp(name_old, logp_old)];
+    locate::lengths(batch, &arguments)?;
     let rows = batch.sequences();
     let (mut sums, mut maxima, mut alarm) = (vec![0.0; rows * sum::SUMS], vec![0.0; rows * 2], vec![0; rows]);
     let (ratio, log_ratio) = outs.map_or((None, None), |(r, d)| (Some(Out::new(r)), Some(Out::new(d))));
@@ -80,10 +79,6 @@ fn run(
         row_maxima: Out::new(&mut maxima),
         row_alarm: Out::new(&mut alarm),
     })?;
-    let arguments = [
-        Checked { name, domain: Domain::LogProbability, values: logp },
-        Checked { name: name_old, domain: Domain::LogProbability, values: logp_old },
-    ];
     locate::check(batch, &alarm, &arguments, &[], "choose a guard for the log-ratio")?;
     let totals = fold_rows(device, &sums, rows)?;
     let totals: [f64; sum::SUMS] = std::array::from_fn(|k| totals[k]);

@@ -35,14 +35,14 @@ pub fn sequence_weight_into(
     rule: &SequenceRule,
     out: &mut Vec<f32>,
 ) -> Result<(), Error> {
-    batch.check_tokens("logp", logp.len())?;
-    batch.check_tokens("logp_behave", logp_behave.len())?;
+    let arguments = [
+        Checked::logp("logp", logp),
+        Checked::logp("logp_behave", logp_behave),
+        Checked::new("weights", Domain::Weight, weights),
+    ];
+    locate::lengths(batch, &arguments)?;
     batch.check_sequences("advantage", advantage.len())?;
-    if let Some(weights) = weights {
-        batch.check_tokens("weights", weights.len())?;
-    }
     locate::each_finite("advantage", advantage)?;
-    rule.check()?;
     out.resize(batch.tokens(), 0.0);
     let mut alarm = vec![0; batch.sequences()];
     device.run(&SequenceWeight {
@@ -56,12 +56,5 @@ pub fn sequence_weight_into(
         out: Out::new(out),
         row_alarm: Out::new(&mut alarm),
     })?;
-    let mut arguments = vec![
-        Checked { name: "logp", domain: Domain::LogProbability, values: logp },
-        Checked { name: "logp_behave", domain: Domain::LogProbability, values: logp_behave },
-    ];
-    if let Some(values) = weights {
-        arguments.push(Checked { name: "weights", domain: Domain::Weight, values });
-    }
     locate::check(batch, &alarm, &arguments, &[], "")
 }

@@ -1,7 +1,7 @@
 //! The clipped value loss of a critic.
 
 use super::aggregate::fold_rows;
-use super::locate::{self, Checked, Domain};
+use super::locate::{self, Checked};
 use super::moments;
 use crate::{Batch, Counts, Device, Error};
 use lockstep_core::aggregate::moments::{COUNT, MOMENTS, SQUARES};
@@ -113,11 +113,12 @@ pub fn value_loss_into(
     token_loss: bool,
     out: &mut ValueOutput,
 ) -> Result<(), Error> {
-    batch.check_tokens("values", input.values.len())?;
-    batch.check_tokens("returns", input.returns.len())?;
-    if let Some(old) = input.values_old {
-        batch.check_tokens("values_old", old.len())?;
-    }
+    let arguments = [
+        Checked::finite("values", input.values),
+        Checked::finite("returns", input.returns),
+        Checked::finite("values_old", input.values_old),
+    ];
+    locate::lengths(batch, &arguments)?;
     let (tokens, rows) = (batch.tokens(), batch.sequences());
     out.gradient.resize(tokens, 0.0);
     out.token_loss.resize(if token_loss { tokens } else { 0 }, 0.0);
@@ -143,17 +144,9 @@ pub fn value_loss_into(
         row_tokens: Out::new(row_tokens),
         row_alarm: Out::new(alarm),
     })?;
-    let mut arguments = vec![
-        Checked { name: "values", domain: Domain::Finite, values: input.values },
-        Checked { name: "returns", domain: Domain::Finite, values: input.returns },
-    ];
-    if let Some(values) = input.values_old {
-        arguments.push(Checked { name: "values_old", domain: Domain::Finite, values });
-    }
-    let mut results = vec![Checked { name: "value gradient", domain: Domain::Finite, values: &out.gradient }];
-    if token_loss {
-        results.push(Checked { name: "value loss", domain: Domain::Finite, values: &out.token_loss });
-    }
+    let losses = token_loss.then_some(&out.token_loss[..]);
+    let results =
+        [Checked::finite("value gradient", &out.gradient[..]), Checked::finite("value loss", losses)];
     let hint = "the square of a value's error is too large for f32: scale values and returns";
     locate::check(batch, alarm, &arguments, &results, hint)?;
     out.counts = Counts {

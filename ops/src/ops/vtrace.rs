@@ -1,7 +1,7 @@
 //! V-trace value targets and advantages.
 
 use super::gae::Ends;
-use super::locate::{self, Checked, Domain};
+use super::locate::{self, Checked};
 use crate::{Batch, Device, Error};
 use lockstep_core::advantage::VTrace;
 use lockstep_core::ragged::{In, Mask, Out};
@@ -82,11 +82,13 @@ pub fn vtrace(
     params: &VTraceParams,
 ) -> Result<VTraceOutput, Error> {
     let VTraceInput { logp, logp_rollout, rewards, values, ends } = *input;
-    let logps = [("logp", logp), ("logp_rollout", logp_rollout)];
-    let numbers = [("token rewards", rewards), ("values", values)];
-    for (name, array) in logps.into_iter().chain(numbers) {
-        batch.check_tokens(name, array.len())?;
-    }
+    let arguments = [
+        Checked::logp("logp", logp),
+        Checked::logp("logp_rollout", logp_rollout),
+        Checked::finite("token rewards", rewards),
+        Checked::finite("values", values),
+    ];
+    locate::lengths(batch, &arguments)?;
     let (truncated, bootstrap) = ends.check(batch)?;
     let tokens = batch.tokens();
     let (mut vs, mut advantage, mut alarm) =
@@ -109,13 +111,7 @@ pub fn vtrace(
         advantage: Out::new(&mut advantage),
         row_alarm: Out::new(&mut alarm),
     })?;
-    let checked = |domain: Domain| move |(name, values)| Checked { name, domain, values };
-    let arguments: Vec<Checked<'_>> = logps
-        .into_iter()
-        .map(checked(Domain::LogProbability))
-        .chain(numbers.into_iter().map(checked(Domain::Finite)))
-        .collect();
-    let results = [("vs", &vs[..]), ("advantage", &advantage[..])].map(checked(Domain::Finite));
+    let results = [Checked::finite("vs", &vs[..]), Checked::finite("advantage", &advantage[..])];
     let hint = "weights, rewards or values are too large for f32: choose smaller bounds";
     locate::check(batch, &alarm, &arguments, &results, hint)?;
     Ok(VTraceOutput { vs, advantage })

@@ -1,6 +1,6 @@
 //! Whitening over the batch.
 
-use super::locate::{self, Checked, Domain};
+use super::locate::{self, Checked};
 use super::moments;
 use crate::{Advantage, Batch, Device, Error};
 use lockstep_core::Error as Argument;
@@ -150,8 +150,8 @@ fn run(
     let alarm = with_moments(device, offsets, mask, (values, !per_token), moments, params, whitened)?;
     let hint = "the spread of the values is too small: choose a larger eps";
     if per_token {
-        let arguments = [Checked { name: "values", domain: Domain::Finite, values }];
-        let results = [Checked { name: "whitened", domain: Domain::Finite, values: whitened }];
+        let arguments = [Checked::finite("values", values)];
+        let results = [Checked::finite("whitened", &whitened[..])];
         locate::check(batch, &alarm, &arguments, &results, hint)?;
     } else if alarm.iter().any(|alarm| *alarm > flag::LIMIT) {
         // An infinite value of a sequence without live tokens is not in the moments.

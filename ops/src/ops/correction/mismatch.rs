@@ -1,7 +1,7 @@
 //! The mismatch between trainer and sampler.
 
 use super::super::aggregate::fold_rows;
-use super::super::locate::{self, Checked, Domain};
+use super::super::locate::{self, Checked};
 use crate::{Batch, Device, Error};
 use lockstep_core::correction::mismatch::{RolloutMismatch, sum};
 use lockstep_core::ragged::{In, Out};
@@ -46,8 +46,8 @@ pub fn mismatch_stats(
     logp_rollout: &[f32],
     bound: f32,
 ) -> Result<Mismatch, Error> {
-    batch.check_tokens("logp_old", logp_old.len())?;
-    batch.check_tokens("logp_rollout", logp_rollout.len())?;
+    let arguments = [Checked::logp("logp_old", logp_old), Checked::logp("logp_rollout", logp_rollout)];
+    locate::lengths(batch, &arguments)?;
     let rows = batch.sequences();
     let (mut sums, mut maxima) = (vec![0.0; rows * sum::SUMS], vec![0.0; rows * 2]);
     let (mut tokens, mut alarm) = (vec![0; rows], vec![0; rows]);
@@ -62,10 +62,6 @@ pub fn mismatch_stats(
         row_tokens: Out::new(&mut tokens),
         row_alarm: Out::new(&mut alarm),
     })?;
-    let arguments = [
-        Checked { name: "logp_old", domain: Domain::LogProbability, values: logp_old },
-        Checked { name: "logp_rollout", domain: Domain::LogProbability, values: logp_rollout },
-    ];
     locate::check(batch, &alarm, &arguments, &[], "choose a bound for the log-ratio")?;
     let totals = fold_rows(device, &sums, rows)?;
     let tokens: u64 = tokens.iter().map(|n| u64::from(*n)).sum();

@@ -9,7 +9,7 @@ pub use second_moment::second_moment_mask;
 pub use stats::WeightStats;
 
 use super::aggregate::fold_rows;
-use super::locate::{self, Checked, Domain};
+use super::locate::{self, Checked};
 use crate::{Batch, Counts, Device, Error};
 use lockstep_core::correction::weights::sum;
 use lockstep_core::correction::{
@@ -146,8 +146,8 @@ pub fn rollout_correction(
     logp_rollout: &[f32],
     params: &CorrectionParams,
 ) -> Result<Correction, Error> {
-    batch.check_tokens("logp_old", logp_old.len())?;
-    batch.check_tokens("logp_rollout", logp_rollout.len())?;
+    let arguments = [Checked::logp("logp_old", logp_old), Checked::logp("logp_rollout", logp_rollout)];
+    locate::lengths(batch, &arguments)?;
     let (rows, tokens) = (batch.sequences(), batch.tokens());
     let mut out = Correction {
         weights: vec![0.0; tokens],
@@ -175,7 +175,9 @@ pub fn rollout_correction(
         row_maxima: Out::new(&mut maxima),
         row_alarm: Out::new(&mut alarm),
     })?;
-    check(batch, &alarm, logp_old, logp_rollout, &out.weights)?;
+    let results = [Checked::finite("weights", &out.weights[..])];
+    let hint = "a ratio overflowed: choose a bound for the log-ratio";
+    locate::check(batch, &alarm, &arguments, &results, hint)?;
 
     let totals = fold_rows(device, &sums, rows)?;
     let of_tokens = params.level == WeightLevel::Token;
@@ -224,19 +226,4 @@ pub fn stats_of(
 ) -> Result<(WeightStats, Counts, Counts), Error> {
     let totals = fold_rows(&Device::cpu(), sums, kept.len())?;
     Ok(summary((sums, maxima), &totals, kept, params))
-}
-
-fn check(
-    batch: &Batch<'_>,
-    alarm: &[u32],
-    logp_old: &[f32],
-    logp_rollout: &[f32],
-    weights: &[f32],
-) -> Result<(), Error> {
-    let arguments = [
-        Checked { name: "logp_old", domain: Domain::LogProbability, values: logp_old },
-        Checked { name: "logp_rollout", domain: Domain::LogProbability, values: logp_rollout },
-    ];
-    let results = [Checked { name: "weights", domain: Domain::Finite, values: weights }];
-    locate::check(batch, alarm, &arguments, &results, "a ratio overflowed: choose a bound for the log-ratio")
 }

@@ -5,6 +5,7 @@ use crate::ops::locate;
 use crate::ops::select::{Candidates, Pick, select, top_quantile, torch_quantile};
 use crate::recipe::{EntropyTokens, GateChoice, QuantileRule, Recipe};
 use crate::{Batch, Device, Error, Rollouts};
+use lockstep_core::check::Domain;
 
 impl Recipe {
     /// The live tokens that `mask.top_entropy` keeps, `[N]`, if they are needed as a mask: for `torch`'s
@@ -42,7 +43,6 @@ impl Recipe {
 /// The entropies, finite where a token is live.
 pub(super) fn finite_entropy<'a>(batch: &Batch<'_>, rollouts: &Rollouts<'a>) -> Result<&'a [f32], Error> {
     let entropy = needed(rollouts.entropy, "entropy")?;
-    let finite = |i: usize, x: f32| !batch.loss_mask().at(i) || x.is_finite();
-    locate::each("entropy", entropy, "a finite number", finite)?;
+    locate::live(batch, "entropy", entropy, Domain::Finite)?;
     Ok(entropy)
 }

@@ -1,6 +1,6 @@
 //! Group-relative advantages.
 
-use super::moments;
+use super::{locate, moments};
 use crate::{Batch, Device, Error};
 use lockstep_core::Error as Argument;
 use lockstep_core::advantage::{Baseline, GroupAdvantage, Scale, Singleton, grpo::status};
@@ -209,10 +209,8 @@ pub(super) fn with_residual(
         }
     }
     for (result, values) in [("advantage", &out.advantage), ("mean", &out.mean), ("std", &out.std)] {
-        if let Some(index) = values.iter().position(|x| !x.is_finite()) {
-            let hint = "the rewards of the group are too large for f32, or eps is 0 and they are too close";
-            return Err(Argument::NotFinite { result, index, hint }.into());
-        }
+        let hint = "the rewards of the group are too large for f32, or eps is 0 and they are too close";
+        locate::finite(result, values, hint)?;
     }
     Ok(())
 }

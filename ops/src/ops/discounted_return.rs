@@ -1,6 +1,6 @@
 //! Discounted returns.
 
-use super::locate;
+use super::locate::{self, Domain};
 use crate::{Batch, Device, Error};
 use lockstep_core::advantage::DiscountedReturn;
 use lockstep_core::ragged::{In, Out};
@@ -25,9 +25,7 @@ pub fn discounted_return(
     rewards: &[f32],
     gamma: f64,
 ) -> Result<Vec<f32>, Error> {
-    batch.check_tokens("token rewards", rewards.len())?;
-    let holds = |i, x: f32| !batch.loss_mask().at(i) || x.is_finite();
-    locate::each("token rewards", rewards, "a finite number", holds)?;
+    locate::live(batch, "token rewards", rewards, Domain::Finite)?;
     let mut returns = vec![0.0; batch.tokens()];
     device.run(&DiscountedReturn {
         cu_seqlens: batch.cu_seqlens(),

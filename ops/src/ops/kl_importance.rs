@@ -2,7 +2,7 @@
 
 use super::aggregate::fold_rows;
 use super::kl::{KlOutput, kl};
-use super::locate::{self, Checked};
+use super::locate::{self, Checked, Domain};
 use crate::{Batch, Device, Error};
 use lockstep_core::advantage::Combine;
 use lockstep_core::kl::Kl;
@@ -121,16 +121,9 @@ pub fn kl_in_reward(
     estimator: &Kl,
     beta: f32,
 ) -> Result<Vec<f32>, Error> {
-    batch.check_tokens("token rewards", rewards.len())?;
+    require::finite("kl beta", beta)?;
+    locate::live(batch, "token rewards", rewards, Domain::Finite)?;
     let live = |i: usize| batch.loss_mask().at(i);
-    let refuse =
-        |argument, index, expected, got: f32| Err(require::value(argument, index, expected, got).into());
-    if !beta.is_finite() {
-        return refuse("kl beta", None, "a finite number", beta);
-    }
-    if let Some(i) = (0..rewards.len()).find(|i| live(*i) && !rewards[*i].is_finite()) {
-        return refuse("token rewards", Some(i), "a finite number", rewards[i]);
-    }
     let penalty = kl(device, batch, logp_old, logp_ref, estimator)?.kl;
     let mut components: Vec<f32> =
         rewards.iter().enumerate().map(|(i, r)| if live(i) { *r } else { 0.0 }).collect();

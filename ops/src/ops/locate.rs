@@ -85,11 +85,11 @@ pub(crate) fn check_rows(
 }
 
 /// The error of the first value of an argument that is not as expected, if any; `holds` also gets the index.
-pub fn each(
+pub fn each<T: Copy + Into<f64>>(
     argument: &'static str,
-    values: &[f32],
+    values: &[T],
     expected: &'static str,
-    holds: impl Fn(usize, f32) -> bool,
+    holds: impl Fn(usize, T) -> bool,
 ) -> Result<(), Error> {
     match values.iter().enumerate().position(|(i, x)| !holds(i, *x)) {
         None => Ok(()),
@@ -100,6 +100,23 @@ pub fn each(
 /// [`each`] where a finite number is expected.
 pub fn each_finite(argument: &'static str, values: &[f32]) -> Result<(), Error> {
     each(argument, values, "a finite number", |_, x| x.is_finite())
+}
+
+/// The error of an argument without one value per token, or of its first live value that is not as expected.
+pub fn each_live<T: Copy + Into<f64>>(
+    batch: &Batch<'_>,
+    argument: &'static str,
+    values: &[T],
+    expected: &'static str,
+    holds: impl Fn(T) -> bool,
+) -> Result<(), Error> {
+    batch.check_tokens(argument, values.len())?;
+    each(argument, values, expected, |i, x| !batch.loss_mask().at(i) || holds(x))
+}
+
+/// [`each_live`] where values of the domain are expected.
+pub fn live(batch: &Batch<'_>, argument: &'static str, values: &[f32], domain: Domain) -> Result<(), Error> {
+    each_live(batch, argument, values, domain.expected(), |x| domain.holds(x))
 }
 
 /// The error of the first result that is not finite, if any.

@@ -1,10 +1,10 @@
 //! A baseline per position, weighted by score norms.
 
-use super::{locate, row_scan};
+use super::locate::{self, Domain};
+use super::row_scan;
 use crate::{Batch, Device, Error};
 use lockstep_core::advantage::OptimalTokenBaseline;
 use lockstep_core::advantage::optimal_token_baseline::score_norm;
-use lockstep_core::check::Domain;
 use lockstep_core::num;
 use lockstep_core::ragged::{In, Out};
 use lockstep_core::team::Direction;
@@ -66,15 +66,12 @@ pub fn optimal_token_baseline(
     ratio: Option<&[f32]>,
     params: &TokenBaselineParams,
 ) -> Result<Vec<f32>, Error> {
-    batch.check_tokens("returns", returns.len())?;
+    locate::live(batch, "returns", returns, Domain::Finite)?;
     let norm = norms(batch, score)?;
-    let weight = "a finite number of at least 0";
-    check(batch, "returns", returns, "a finite number", f32::is_finite)?;
     let weighted = match ratio {
         None => norm,
         Some(ratio) => {
-            batch.check_tokens("ratio", ratio.len())?;
-            check(batch, "ratio", ratio, weight, |x| x >= 0.0 && x.is_finite())?;
+            locate::live(batch, "ratio", ratio, Domain::Weight)?;
             let square = |x: &f32| f64::from(*x) * f64::from(*x);
             norm.iter().zip(ratio).map(|(norm, w)| (f64::from(*norm) * square(w)) as f32).collect()
         }
@@ -102,33 +99,15 @@ pub fn optimal_token_baseline(
 /// Errors: lengths that disagree; a live norm, probability or sum out of its domain (index).
 pub(crate) fn norms(batch: &Batch<'_>, score: Score<'_>) -> Result<Vec<f32>, Error> {
     let norm: Vec<f32> = match score {
-        Score::Norm(norm) => {
-            batch.check_tokens("score norms", norm.len())?;
-            norm.to_vec()
-        }
+        Score::Norm(norm) => norm.to_vec(),
         Score::Probabilities { logp, sum_squares } => {
-            batch.check_tokens("logp", logp.len())?;
-            batch.check_tokens("sum_squares", sum_squares.len())?;
-            let of_probability = Domain::LogProbability;
-            check(batch, "logp", logp, of_probability.expected(), |x| of_probability.holds(x))?;
-            check(batch, "sum_squares", sum_squares, "a sum of squared probabilities", |x| {
-                (0.0..=1.0).contains(&x)
-            })?;
+            locate::live(batch, "logp", logp, Domain::LogProbability)?;
+            let holds = |s: f32| (0.0..=1.0).contains(&s);
+            locate::each_live(batch, "sum_squares", sum_squares, "a sum of squared probabilities", holds)?;
             let norm = |(logp, s): (&f32, &f32)| score_norm(num::exp64((*logp).into()), (*s).into()) as f32;
             logp.iter().zip(sum_squares).map(norm).collect()
         }
     };
-    let expected = "a finite number of at least 0";
-    check(batch, "score norms", &norm, expected, |x| x >= 0.0 && x.is_finite())?;
+    locate::live(batch, "score norms", &norm, Domain::Weight)?;
     Ok(norm)
-}
-
-fn check(
-    batch: &Batch<'_>,
-    argument: &'static str,
-    values: &[f32],
-    expected: &'static str,
-    holds: impl Fn(f32) -> bool,
-) -> Result<(), Error> {
-    locate::each(argument, values, expected, |i, x| !batch.loss_mask().at(i) || holds(x))
 }

@@ -1,8 +1,8 @@
 //! Reward shaping, before advantages are computed.
 
+use super::locate::{self, Domain};
 use crate::{Batch, Device, Error};
 use lockstep_core::Error as Argument;
-use lockstep_core::check::Domain;
 use lockstep_core::ragged::{In, Mask, Out};
 use lockstep_core::require;
 use lockstep_core::reward::novelty::{INVALID, MAJORITY, MINORITY};
@@ -257,7 +257,8 @@ pub fn variance_increase(
 ) -> Result<Vec<f32>, Error> {
     check_scores(batch, "rewards", rewards, valid)?;
     if let Some(logp) = params.logp {
-        check_finite64("logp", logp, |i| valid.is_none_or(|v| v[i] != 0))?;
+        let excluded = |i: usize| valid.is_some_and(|v| v[i] == 0);
+        locate::each("logp", logp, "a finite number", |i, x| excluded(i) || x.is_finite())?;
     }
     let mut shaped = vec![0.0; batch.sequences()];
     device.run(&VarianceIncrease {
@@ -285,24 +286,8 @@ pub(super) fn check_scores(
     if let Some(valid) = valid {
         require::length("valid", batch.sequences(), "one per sequence", valid.len())?;
     }
-    let bad = |i: &usize| scores[*i].is_infinite() && valid.is_none_or(|v| v[*i] != 0);
-    match (0..scores.len()).find(bad) {
-        None => Ok(()),
-        Some(index) => {
-            Err(require::value(argument, Some(index), Domain::Reward.expected(), scores[index]).into())
-        }
-    }
-}
-
-pub(super) fn check_finite64(
-    argument: &'static str,
-    values: &[f64],
-    counted: impl Fn(usize) -> bool,
-) -> Result<(), Error> {
-    match values.iter().enumerate().position(|(i, x)| counted(i) && !x.is_finite()) {
-        None => Ok(()),
-        Some(index) => Err(require::value(argument, Some(index), "a finite number", values[index]).into()),
-    }
+    let excluded = |i: usize| valid.is_some_and(|v| v[i] == 0);
+    locate::each(argument, scores, Domain::Reward.expected(), |i, x| excluded(i) || !x.is_infinite())
 }
 
 /// Returns the values, or an error if one is infinite; NaN means "no score".

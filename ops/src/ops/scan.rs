@@ -1,6 +1,6 @@
 //! Running sums within each sequence.
 
-use super::locate;
+use super::locate::{self, Domain};
 use crate::{Batch, Device, Error};
 use lockstep_core::aggregate::RowScan;
 use lockstep_core::ragged::{In, Out};
@@ -16,9 +16,7 @@ pub fn row_scan(
     values: &[f32],
     direction: Direction,
 ) -> Result<Vec<f32>, Error> {
-    batch.check_tokens("values", values.len())?;
-    let holds = |i, x: f32| !batch.loss_mask().at(i) || x.is_finite();
-    locate::each("values", values, "a finite number", holds)?;
+    locate::live(batch, "values", values, Domain::Finite)?;
     let mut scanned = vec![0.0; batch.tokens()];
     device.run(&RowScan {
         cu_seqlens: batch.cu_seqlens(),

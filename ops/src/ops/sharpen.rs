@@ -1,14 +1,13 @@
 //! Adjustments of advantages: sharpening by likelihood, subtraction of a role's moving average, and an
 //! entropy bonus.
 
-use super::locate;
-use super::reward::{check_finite64, check_scores, not_infinite};
+use super::locate::{self, Domain};
+use super::reward::{check_scores, not_infinite};
 use super::roles::Roles;
 use crate::{Advantage, Batch, Device, Error};
 use lockstep_core::Error as Argument;
 use lockstep_core::advantage::{EntropyBonus, Order, RoleBaseline, Sharpen, Sharpening};
 use lockstep_core::aggregate::Aggregate;
-use lockstep_core::check::Domain;
 use lockstep_core::ragged::{In, Mask, Out, flag};
 use lockstep_core::require;
 
@@ -35,12 +34,7 @@ pub fn sequence_logp(
     argument: &'static str,
     logp: &[f32],
 ) -> Result<Vec<f64>, Error> {
-    batch.check_tokens(argument, logp.len())?;
-    let bad = |(i, x): (usize, &f32)| batch.loss_mask().at(i) && !Domain::LogProbability.holds(*x);
-    if let Some(index) = logp.iter().enumerate().position(bad) {
-        let expected = Domain::LogProbability.expected();
-        return Err(require::value(argument, Some(index), expected, logp[index]).into());
-    }
+    locate::live(batch, argument, logp, Domain::LogProbability)?;
     let sequences = batch.sequences();
     let (mut sums, mut tokens, mut alarm) = (vec![0.0; sequences], vec![0; sequences], vec![0; sequences]);
     device.run(&Aggregate {
@@ -138,10 +132,8 @@ pub fn role_baseline(
     order: Order,
 ) -> Result<(Vec<f32>, Vec<f64>), Error> {
     require::length("roles", rewards.len(), "one per reward", roles.len())?;
-    check_finite64("state", state, |_| true)?;
-    if let Some(index) = rewards.iter().position(|r| r.is_infinite()) {
-        return Err(require::value("rewards", Some(index), Domain::Reward.expected(), rewards[index]).into());
-    }
+    locate::each("state", state, "a finite number", |_, x| x.is_finite())?;
+    locate::each("rewards", rewards, Domain::Reward.expected(), |_, r| !r.is_infinite())?;
     let by_role = Roles::new(roles, state.len())?;
     let sorted: Vec<f32> = by_role.order.iter().map(|i| rewards[*i as usize]).collect();
     let (mut advantage, mut after) = (vec![0.0; rewards.len()], vec![0.0; state.len()]);

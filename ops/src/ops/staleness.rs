@@ -1,9 +1,9 @@
 //! Policy versions within sequences, for partial rollouts.
 
+use super::locate;
 use crate::{Batch, Device, Error};
 use lockstep_core::ragged::{In, Out};
 use lockstep_core::ratio::{Staleness as Kernel, staleness::VERSIONS};
-use lockstep_core::require;
 
 /// The staleness of a batch's tokens.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -42,12 +42,8 @@ pub fn staleness(
     current: i32,
     max_staleness: i32,
 ) -> Result<Staleness, Error> {
-    require::length("versions", batch.tokens(), "one per token of `cu_seqlens`", versions.len())?;
-    let bad = |i: &usize| batch.loss_mask().at(*i) && !(-1..VERSIONS).contains(&versions[*i]);
-    if let Some(index) = (0..versions.len()).find(bad) {
-        let expected = "a version below 2^24, or -1 for none";
-        return Err(require::value("versions", Some(index), expected, versions[index]).into());
-    }
+    let expected = "a version below 2^24, or -1 for none";
+    locate::each_live(batch, "versions", versions, expected, |v| (-1..VERSIONS).contains(&v))?;
     let rows = batch.sequences();
     let mut out = Staleness {
         kept_mask: vec![0; batch.tokens()],

@@ -1,7 +1,7 @@
 //! VCPO's weights for the minimum-variance baseline.
 
 use super::aggregate::row_sums;
-use super::locate;
+use super::locate::{self, Domain};
 use super::optimal_token_baseline::{Score, norms};
 use crate::{Batch, Device, Error};
 use lockstep_core::num::exp64;
@@ -64,8 +64,7 @@ pub fn vcpo_weights(
     let norm: Vec<f64> = match score {
         SequenceScore::Norm(norm) => {
             batch.check_sequences("score norms", norm.len())?;
-            let (expected, holds) = ("a finite number of at least 0", |_, x: f32| x >= 0.0 && x.is_finite());
-            locate::each("score norms", norm, expected, holds)?;
+            locate::each("score norms", norm, Domain::Weight.expected(), |_, x| Domain::Weight.holds(x))?;
             norm.iter().map(|x| f64::from(*x)).collect()
         }
         SequenceScore::Tokens(score) => row_sums(device, batch, "score norms", &norms(batch, score)?)?.0,

@@ -1,7 +1,8 @@
 //! Trees given by parent pointers: values of tree rollouts and MCTS, and advantages of their steps.
 
-use super::{Outcomes, PrefixTree, value};
+use super::{Outcomes, PrefixTree, check_weights, value};
 use crate::ops::advantage::{GroupParams, group_advantage};
+use crate::ops::locate;
 use crate::{Batch, Device, Error};
 use lockstep_core::advantage::{Baseline, Scale, Singleton};
 use lockstep_core::ragged::Offsets;
@@ -88,13 +89,9 @@ pub fn step_values(
     check_parents(tree.parent)?;
     if let Some(weights) = tree.weights {
         require::length("weights", nodes, "one per node of `parent`", weights.len())?;
-        if let Some(index) = weights.iter().position(|w| !(*w >= 0.0 && w.is_finite())) {
-            return Err(value("weights", index, "a finite weight of at least 0", weights[index].into()));
-        }
+        check_weights(weights)?;
     }
-    if let Some(index) = tree.outcome.iter().position(|r| r.is_infinite()) {
-        return Err(value("outcome", index, "a finite reward, or NaN for none", tree.outcome[index].into()));
-    }
+    locate::each("outcome", tree.outcome, "a finite reward, or NaN for none", |_, r| !r.is_infinite())?;
     let mut steps =
         StepValues { value: vec![f64::NAN; nodes], counted: vec![0; nodes], advantage: vec![0.0; nodes] };
     if nodes == 0 {

@@ -13,6 +13,7 @@ pub use spread::{Segments, spread};
 pub use statistics::TreeStatistics;
 pub use tempo::{Tempo, TempoParams, tempo};
 
+use super::locate;
 use crate::{Batch, Device, Error};
 use lockstep_core::Error as Argument;
 use lockstep_core::ragged::{In, Mask, Offsets, Out};
@@ -84,20 +85,16 @@ impl<'a> Outcomes<'a> {
             require::length("valid", batch.sequences(), "one per sequence", valid.len())?;
         }
         let counted = |i: usize| self.valid.is_none_or(|valid| valid[i] != 0);
-        let infinite = |i: &usize| counted(*i) && self.rewards[*i].is_infinite();
-        if let Some(index) = (0..self.rewards.len()).find(infinite) {
-            let (expected, got) = ("a finite reward, or NaN for a sequence without one", self.rewards[index]);
-            return Err(value("rewards", index, expected, got.into()));
-        }
+        let expected = "a finite reward, or NaN for a sequence without one";
+        locate::each("rewards", self.rewards, expected, |i, r| !(counted(i) && r.is_infinite()))?;
         let Some(weights) = self.weights else { return Ok(()) };
         batch.check_sequences("weights", weights.len())?;
-        match weights.iter().position(|w| !(*w >= 0.0 && w.is_finite())) {
-            None => Ok(()),
-            Some(index) => {
-                Err(value("weights", index, "a finite weight of at least 0", weights[index].into()))
-            }
-        }
+        check_weights(weights)
     }
+}
+
+fn check_weights(weights: &[f32]) -> Result<(), Error> {
+    locate::each("weights", weights, "a finite weight of at least 0", |_, w| w >= 0.0 && w.is_finite())
 }
 
 fn value(argument: &'static str, index: usize, expected: &'static str, got: f64) -> Error {

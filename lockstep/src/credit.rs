@@ -4,6 +4,7 @@ use crate::ops::correction::WeightStats;
 use crate::rollouts::members;
 use crate::{Advantage, Advantages, Batch, Counts, Error, Rollouts};
 use lockstep_core::Error as Argument;
+use lockstep_core::require;
 use serde::{Deserialize, Serialize};
 
 /// Advantages and everything else that the loss needs from the rollouts. [`Credit::select`] returns the part
@@ -101,9 +102,8 @@ impl Credit {
         }
         let groups = &self.groups;
         let of_groups = [groups.mean.len(), groups.std.len(), groups.counted.len(), groups.status.len()];
-        if let Some(got) = of_groups.into_iter().find(|len| ![0, batch.groups()].contains(len)) {
-            let (argument, because) = ("credit.groups", "one per group of `cu_groups`");
-            return Err(Argument::Length { argument, expected: batch.groups(), because, got }.into());
+        for len in of_groups.into_iter().filter(|len| *len != 0) {
+            require::length("credit.groups", batch.groups(), "one per group of `cu_groups`", len)?;
         }
         Ok(())
     }

@@ -201,9 +201,7 @@ impl<'a> Rollouts<'a> {
         for column in columns.without(OF_THE_BATCH).iter() {
             let Some(got) = self.length(column) else { continue };
             let Some((expected, because)) = self.expected(batch, column.shape()) else { continue };
-            if got != expected {
-                return Err(Argument::Length { argument: column.name(), expected, because, got }.into());
-            }
+            require::length(column.name(), expected, because, got)?;
         }
         Ok(())
     }

@@ -28,7 +28,7 @@ use lockstep_core::correction::RolloutCorrection;
 use lockstep_core::correction::weights::sum as correction_sum;
 use lockstep_core::gate::{Divergence, Gate};
 use lockstep_core::policy_loss::{
-    KlTerm, LossOut, MetricsOut, PolicyLoss, PolicyLossGmpo, SequenceRule, SequenceWeight, sum,
+    KlTerm, LossOut, MetricsOut, PolicyLoss, PolicyLossGmpo, SequenceWeight, sum,
 };
 use lockstep_core::ragged::{In, Mask, Offsets};
 use lockstep_core::ratio::{LogRatioScan, ScanKind};
@@ -513,23 +513,8 @@ impl Plan {
             Against::Old => there(columns.logp_old, "logp_old"),
             Against::Rollout => there(columns.logp_rollout, "logp_rollout"),
         };
-        let rules = [
-            match recipe.gate {
-                GateChoice::Vespo { k_pos, lambda_pos, k_neg, lambda_neg, against, lambda_floor } => {
-                    let least = |lambda: f32| lambda_floor.map_or(lambda, |floor| lambda.max(floor));
-                    let (lambda_pos, lambda_neg) = (least(lambda_pos), least(lambda_neg));
-                    Some((SequenceRule::Vespo { k_pos, lambda_pos, k_neg, lambda_neg }, against))
-                }
-                GateChoice::Topr {} => Some((SequenceRule::Topr, Against::Rollout)),
-                _ => None,
-            },
-            recipe
-                .mask
-                .opsm_delta
-                .map(|delta| (SequenceRule::OffPolicyMask { delta }, recipe.mask.opsm_against)),
-        ];
         let mut weights = credit.weights;
-        for (rule, which) in rules.into_iter().flatten() {
+        for (rule, which) in recipe.sequence_rules().into_iter().flatten() {
             let out = exec.scratch::<f32>(tokens);
             let kernel = SequenceWeight {
                 cu_seqlens,

@@ -25,6 +25,7 @@ use crate::rollouts::Views;
 use crate::{Error, Outputs, Recipe};
 use exec::{ALIGN, Exec};
 use lockstep_core::ragged::{Cells, In, Offsets, Out, flag};
+use lockstep_core::require;
 
 /// The largest count: a larger one is a negative number, or no exact binary64 number.
 const MOST: u64 = 1 << 53;
@@ -288,9 +289,8 @@ impl Plan {
         (workspace, coef): (Out<'_, u8>, Option<Out<'_, f32>>),
     ) -> Result<(), Error> {
         self.check(columns, credit)?;
-        let (expected, because) = (self.capacity.tokens, "the plan's capacity");
-        if let Some(got) = coef.as_ref().map(|coef| coef.len()).filter(|got| *got != expected) {
-            return Err(lockstep_core::Error::Length { argument: "coef", expected, because, got }.into());
+        if let Some(coef) = &coef {
+            require::length("coef", self.capacity.tokens, "the plan's capacity", coef.len())?;
         }
         let (have, want) = (workspace.len(), self.workspace_bytes());
         if have < want {
@@ -322,11 +322,7 @@ impl Plan {
         for column in columns.columns().iter() {
             let Some(expected) = self.capacity.length(column.shape()) else { continue };
             let got = columns.length(column).unwrap_or(0);
-            if got != expected {
-                let because = "the plan's capacity";
-                let argument = column.name();
-                return Err(lockstep_core::Error::Length { argument, expected, because, got }.into());
-            }
+            require::length(column.name(), expected, "the plan's capacity", got)?;
         }
         if self.calls == Calls::Loss {
             let Some(credit) = credit else {
@@ -347,9 +343,8 @@ impl Plan {
                 ("credit.returns", credit.returns.map(In::len), tokens),
             ];
             for (argument, got, expected) in lengths {
-                if got.is_some_and(|got| got != expected) {
-                    let (because, got) = ("the plan's capacity", got.unwrap_or(0));
-                    return Err(lockstep_core::Error::Length { argument, expected, because, got }.into());
+                if let Some(got) = got {
+                    require::length(argument, expected, "the plan's capacity", got)?;
                 }
             }
         }
@@ -374,7 +369,7 @@ impl Plan {
         {
             let (index, got) = (Some(cu_groups.len() - 1), f64::from(*last));
             let expected = "the number of sequences: later ones have tokens";
-            return Err(lockstep_core::require::value("cu_groups", index, expected, got).into());
+            return Err(require::value("cu_groups", index, expected, got).into());
         }
         Ok(())
     }
@@ -432,9 +427,7 @@ impl Plan {
         let counts = columns.counts.map_or(Ok(Vec::new()), |counts| host::read(queue, counts))?;
         if let Some(index) = counts.iter().position(|count| *count > MOST) {
             let (argument, expected) = ("counts", "at most 2^53");
-            return Err(
-                lockstep_core::require::value(argument, Some(index), expected, counts[index] as f64).into()
-            );
+            return Err(require::value(argument, Some(index), expected, counts[index] as f64).into());
         }
         // SAFETY: upheld by the caller; the offsets have been checked.
         unsafe {

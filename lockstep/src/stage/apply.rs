@@ -22,86 +22,67 @@ const EPS_COUNT: f64 = 1e-8;
 
 /// Evaluates an expression with core's gate of a choice; GMPO has its own op.
 macro_rules! with_gate {
-    ($choice:expr, gmpo => $gmpo:expr, |$gate:ident| $body:expr) => {
+    ($choice:expr, gmpo => $gmpo:expr, |$gate:ident| $body:expr) => {{
+        use lockstep_core::gate;
+        use $crate::recipe::GateChoice as Choice;
         match $choice {
-            $crate::recipe::GateChoice::Gmpo { .. } => $gmpo,
-            $crate::recipe::GateChoice::Minirl { clip_ratio_low, clip_ratio_high, clip_ratio_c } => {
-                let $gate = lockstep_core::gate::MiniRl { clip_ratio_low, clip_ratio_high, clip_ratio_c };
+            Choice::Gmpo { .. } => $gmpo,
+            Choice::Minirl { clip_ratio_low, clip_ratio_high, clip_ratio_c } => {
+                let $gate = gate::MiniRl { clip_ratio_low, clip_ratio_high, clip_ratio_c };
                 $body
             }
-            $crate::recipe::GateChoice::TrustRegion {
-                divergence,
-                clip_ratio_low,
-                clip_ratio_high,
-                clip_ratio_c,
-            } => {
-                let $gate = lockstep_core::gate::TrustRegion {
-                    divergence,
-                    clip_ratio_low,
-                    clip_ratio_high,
-                    clip_ratio_c,
-                };
+            Choice::TrustRegion { divergence, clip_ratio_low, clip_ratio_high, clip_ratio_c } => {
+                let $gate = gate::TrustRegion { divergence, clip_ratio_low, clip_ratio_high, clip_ratio_c };
                 $body
             }
-            $crate::recipe::GateChoice::Remix { clip_ratio_low, clip_ratio_high } => {
-                let $gate = lockstep_core::gate::Remix { clip_ratio_low, clip_ratio_high };
+            Choice::Remix { clip_ratio_low, clip_ratio_high } => {
+                let $gate = gate::Remix { clip_ratio_low, clip_ratio_high };
                 $body
             }
-            $crate::recipe::GateChoice::TwoSided { clip_ratio_low, clip_ratio_high, delta } => {
-                let $gate =
-                    lockstep_core::gate::PpoClip { clip_ratio_low, clip_ratio_high, clip_ratio_c: delta };
+            Choice::TwoSided { clip_ratio_low, clip_ratio_high, delta } => {
+                let $gate = gate::PpoClip { clip_ratio_low, clip_ratio_high, clip_ratio_c: delta };
                 $body
             }
-            $crate::recipe::GateChoice::KlCov { clip_ratio_low, clip_ratio_high, .. } => {
+            Choice::KlCov { clip_ratio_low, clip_ratio_high, .. } => {
                 // Without a clip, use bounds that no binary32 ratio reaches.
-                let $gate = lockstep_core::gate::PpoClip {
+                let $gate = gate::PpoClip {
                     clip_ratio_low: clip_ratio_low.unwrap_or(1.0),
                     clip_ratio_high: clip_ratio_high.unwrap_or(f32::MAX),
                     clip_ratio_c: f32::INFINITY,
                 };
                 $body
             }
-            $crate::recipe::GateChoice::ClipCov { clip_ratio_low, clip_ratio_high, .. } => {
-                let $gate = lockstep_core::gate::PpoClip {
-                    clip_ratio_low,
-                    clip_ratio_high,
-                    clip_ratio_c: f32::INFINITY,
-                };
+            Choice::ClipCov { clip_ratio_low, clip_ratio_high, .. } => {
+                let $gate = gate::PpoClip { clip_ratio_low, clip_ratio_high, clip_ratio_c: f32::INFINITY };
                 $body
             }
-            $crate::recipe::GateChoice::Dro { .. }
-            | $crate::recipe::GateChoice::Vespo { .. }
-            | $crate::recipe::GateChoice::Topr {} => {
-                let $gate = lockstep_core::gate::Reinforce;
-                $body
-            }
-            $crate::recipe::GateChoice::PpoClip { clip_ratio_low, clip_ratio_high, clip_ratio_c } => {
+            Choice::PpoClip { clip_ratio_low, clip_ratio_high, clip_ratio_c } => {
                 let clip_ratio_c = clip_ratio_c.unwrap_or(f32::INFINITY);
-                let $gate = lockstep_core::gate::PpoClip { clip_ratio_low, clip_ratio_high, clip_ratio_c };
+                let $gate = gate::PpoClip { clip_ratio_low, clip_ratio_high, clip_ratio_c };
                 $body
             }
-            $crate::recipe::GateChoice::Sapo { tau_pos, tau_neg } => {
-                let $gate = lockstep_core::gate::Sapo::new(tau_pos, tau_neg);
+            Choice::Sapo { tau_pos, tau_neg } => {
+                let $gate = gate::Sapo::new(tau_pos, tau_neg);
                 $body
             }
-            $crate::recipe::GateChoice::Cispo { low, high } => {
-                let $gate = lockstep_core::gate::Cispo { low, high };
+            Choice::Cispo { low, high } => {
+                let $gate = gate::Cispo { low, high };
                 $body
             }
-            $crate::recipe::GateChoice::Reinforce {} => {
-                let $gate = lockstep_core::gate::Reinforce;
+            Choice::Dro { .. } | Choice::Vespo { .. } | Choice::Topr {} | Choice::Reinforce {} => {
+                let $gate = gate::Reinforce;
                 $body
             }
-            $crate::recipe::GateChoice::DppoTv { clip_ratio_low, clip_ratio_high, clip_ratio_c } => {
-                let $gate = lockstep_core::gate::DppoTv { clip_ratio_low, clip_ratio_high, clip_ratio_c };
+            Choice::DppoTv { clip_ratio_low, clip_ratio_high, clip_ratio_c } => {
+                let $gate = gate::DppoTv { clip_ratio_low, clip_ratio_high, clip_ratio_c };
                 $body
             }
-            $crate::recipe::GateChoice::DppoKl { clip_ratio_low, clip_ratio_high, clip_ratio_c } => {
-                let $gate = lockstep_core::gate::DppoKl { clip_ratio_low, clip_ratio_high, clip_ratio_c };
+            Choice::DppoKl { clip_ratio_low, clip_ratio_high, clip_ratio_c } => {
+                let $gate = gate::DppoKl { clip_ratio_low, clip_ratio_high, clip_ratio_c };
                 $body
             }
         }
-    };
+    }};
 }
 
 pub(crate) use with_gate;

@@ -103,15 +103,6 @@ impl Recipe {
             }
         };
         match self.gate {
-            GateChoice::Vespo { k_pos, lambda_pos, k_neg, lambda_neg, against: which, lambda_floor } => {
-                let least = |lambda: f32| lambda_floor.map_or(lambda, |floor| lambda.max(floor));
-                let (lambda_pos, lambda_neg) = (least(lambda_pos), least(lambda_neg));
-                let rule = SequenceRule::Vespo { k_pos, lambda_pos, k_neg, lambda_neg };
-                composed.apply_rule(on, input, against(which)?, rule, spare)?;
-            }
-            GateChoice::Topr {} => {
-                composed.apply_rule(on, input, against(Against::Rollout)?, SequenceRule::Topr, spare)?;
-            }
             GateChoice::TrustRegion { divergence: Divergence::Given, .. } => {
                 composed.logp_second =
                     Some(("divergence", needed(rollouts.divergence, "divergence")?.into()));
@@ -163,9 +154,8 @@ impl Recipe {
             }
             _ => {}
         }
-        if let Some(delta) = self.mask.opsm_delta {
-            let rule = SequenceRule::OffPolicyMask { delta };
-            composed.apply_rule(on, input, against(self.mask.opsm_against)?, rule, spare)?;
+        for (rule, which) in self.sequence_rules().into_iter().flatten() {
+            composed.apply_rule(on, input, against(which)?, rule, spare)?;
         }
         match kept {
             // GMPO excludes the other tokens altogether.
@@ -194,6 +184,22 @@ impl Recipe {
         }
         composed.advantage = means;
         Ok(composed)
+    }
+
+    /// The rules that multiply the weights of sequences, the gate's before the mask's, each with the policy
+    /// that it compares with.
+    pub(crate) fn sequence_rules(&self) -> [Option<(SequenceRule, Against)>; 2] {
+        let of_gate = match self.gate {
+            GateChoice::Vespo { k_pos, lambda_pos, k_neg, lambda_neg, against, lambda_floor } => {
+                let least = |lambda: f32| lambda_floor.map_or(lambda, |floor| lambda.max(floor));
+                let (lambda_pos, lambda_neg) = (least(lambda_pos), least(lambda_neg));
+                Some((SequenceRule::Vespo { k_pos, lambda_pos, k_neg, lambda_neg }, against))
+            }
+            GateChoice::Topr {} => Some((SequenceRule::Topr, Against::Rollout)),
+            _ => None,
+        };
+        let of_mask = self.mask.opsm_delta.map(|delta| SequenceRule::OffPolicyMask { delta });
+        [of_gate, of_mask.map(|rule| (rule, self.mask.opsm_against))]
     }
 
     /// Means of per-token advantages over the live tokens of each sequence, if `ratio.advantage` requires

@@ -2,6 +2,7 @@
 
 use super::naming::Naming;
 use super::reward::needed;
+use super::shared_ratio::live;
 use crate::loss::EntropyTerm;
 use crate::ops::aggregate::{aggregate, fold_rows};
 use crate::recipe::{CountsOf, EntropyTokens, Recipe};
@@ -38,8 +39,7 @@ impl Recipe {
         let mut coef = vec![0.0; batch.tokens()];
         for (sequence, length) in aggregated.row_tokens.iter().enumerate() {
             let own = -(f64::from(choice.coef) * weight.of(u64::from(*length))) as f32;
-            let span = batch.cu_seqlens().span(sequence);
-            (span.start..span.end).filter(|i| batch.loss_mask().at(*i)).for_each(|i| coef[i] = own);
+            live(batch, sequence).for_each(|i| coef[i] = own);
         }
         if out.loss.is_some() {
             let rows = aggregated.row_sum.iter().zip(&aggregated.row_tokens);
@@ -57,8 +57,7 @@ impl Recipe {
 fn positive_tokens(batch: &Batch<'_>, advantage: Advantage<'_>) -> Vec<u8> {
     let mut positive = vec![0; batch.tokens()];
     for sequence in 0..batch.sequences() {
-        let span = batch.cu_seqlens().span(sequence);
-        for i in (span.start..span.end).filter(|i| batch.loss_mask().at(*i)) {
+        for i in live(batch, sequence) {
             let advantage = match advantage {
                 Advantage::PerSequence(of) => of[sequence],
                 Advantage::PerToken(of) => of[i],

@@ -7,9 +7,9 @@ use crate::ops::kl_importance::kl_in_reward;
 use crate::ops::policy_loss::{PolicyOutput, add_kl};
 use crate::recipe::{KlChoice, KlEstimator, KlPlace, Recipe};
 use crate::{Batch, Counts, Device, Error, Rollouts};
-use lockstep_core::Error as Argument;
 use lockstep_core::gate::remix::kl_convex_lambda;
 use lockstep_core::kl::{Kl, KlFormula};
+use lockstep_core::require;
 
 impl Recipe {
     /// The KL estimator and its coefficient, if the loss has a KL term.
@@ -28,16 +28,13 @@ impl Recipe {
         out: &mut PolicyOutput,
     ) -> Result<(), Error> {
         let Some(choice) = self.kl.filter(|kl| kl.place == KlPlace::Convex) else { return Ok(()) };
-        let &[step] = needed(rollouts.step, "step")? else {
-            let (argument, expected, because) = ("step", 1, "the number of the training step");
-            let got = rollouts.step.map_or(0, <[u64]>::len);
-            return Err(Argument::Length { argument, expected, because, got }.into());
-        };
+        let steps = needed(rollouts.step, "step")?;
+        require::length("step", 1, "the number of the training step", steps.len())?;
         let logp = needed(rollouts.logp, "logp")?;
         let base = needed(rollouts.logp_ref, "logp_ref")?;
         let previous = needed(rollouts.logp_previous, "logp_previous")?;
         let weight = self.aggregation.weight_in(batch, counts);
-        let lambda = kl_convex_lambda(step);
+        let lambda = kl_convex_lambda(steps[0]);
         let terms = [("logp_ref", base, lambda), ("logp_previous", previous, 1.0 - lambda)];
         for (column, reference, share) in terms {
             let coef = (f64::from(choice.coef) * share) as f32;

@@ -19,7 +19,7 @@ use crate::ops::correction::Denominator;
 use crate::ops::{log_ratio_scan, mask_sequences};
 use crate::plan::Calls;
 use crate::recipe::{AdvantageEstimator, Call, RatioLevel, Recipe, Reduction};
-use crate::{CorrectionReport, Credit, Device, Error, Loss, Outputs, PolicyInput, Rollouts};
+use crate::{Batch, CorrectionReport, Credit, Device, Error, Loss, Outputs, PolicyInput, Rollouts};
 pub(crate) use advantage::PASS_AT_K;
 use advantage::Rewards;
 pub(crate) use apply::with_gate;
@@ -225,21 +225,16 @@ impl Recipe {
         } else {
             rollouts
         };
+        let scan = |of: &Batch<'_>, kind: ScanKind, cap_at_one: bool| -> Result<Vec<f32>, Error> {
+            let old = needed(rollouts.logp_old, "logp_old")?;
+            log_ratio_scan(device, of, logp, old, kind, cap_at_one)
+        };
         let log_ratio = match self.ratio.level {
             RatioLevel::Given => rollouts.log_ratio.map(Cow::Borrowed),
-            RatioLevel::MinPrefix => {
-                let old = needed(rollouts.logp_old, "logp_old")?;
-                Some(log_ratio_scan(device, &batch, logp, old, ScanKind::MinBefore, true)?.into())
-            }
-            RatioLevel::Product => {
-                let old = needed(rollouts.logp_old, "logp_old")?;
-                Some(log_ratio_scan(device, &batch, logp, old, ScanKind::Sum, false)?.into())
-            }
+            RatioLevel::MinPrefix => Some(scan(&batch, ScanKind::MinBefore, true)?.into()),
+            RatioLevel::Product => Some(scan(&batch, ScanKind::Sum, false)?.into()),
             RatioLevel::Segment => {
-                let old = needed(rollouts.logp_old, "logp_old")?;
-                let mean =
-                    |of: &crate::Batch<'_>| log_ratio_scan(device, of, logp, old, ScanKind::Mean, false);
-                Some(shared_ratio::by_segment(&batch, mean)?.into())
+                Some(shared_ratio::by_segment(&batch, |of| scan(of, ScanKind::Mean, false))?.into())
             }
             RatioLevel::Token | RatioLevel::Sequence => None,
         };

@@ -6,7 +6,7 @@ use crate::{Device, Error};
 use lockstep_core::Error as Argument;
 use lockstep_core::ragged::{In, Out, flag};
 use lockstep_core::require;
-use lockstep_core::routing::{BalanceLoss, ChosenOut, GatingBackward, GatingForward, Replay, Router, Trace};
+use lockstep_core::routing::{BalanceLoss, ChosenOut, GatingBackward, GatingForward, Replay, Router};
 
 /// The experts and gates that a router chose for each row.
 #[derive(Clone, Debug, PartialEq)]
@@ -114,10 +114,7 @@ pub fn gating_backward(
     let rows = scores.len() / router.experts;
     let mut gradient = vec![0.0; scores.len()];
     let mut alarms = vec![0; rows];
-    let chosen = match &gating.chosen {
-        Ids::U8(ids) => Trace::narrow(In::new(ids), 1, router.top_k),
-        Ids::U16(ids) => Trace::wide(In::new(ids), 1, router.top_k),
-    };
+    let chosen = gating.chosen.view(1, router.top_k);
     device.run(&GatingBackward {
         router: *router,
         rows,

@@ -1,8 +1,8 @@
 //! Divergences between sets of gates. docs/maths/routing.md compares only sets of experts; both statistics of
 //! gates are our reading.
 
+use super::RoutingTrace;
 use super::mismatch::check_pair;
-use super::{Ids, RoutingTrace};
 use crate::{Device, Error, ops};
 use lockstep_core::Error as Argument;
 use lockstep_core::num::{exp64, ln64};
@@ -142,15 +142,13 @@ pub fn replay_kl(
     bias: Option<&[f32]>,
     trace: &Trace<'_>,
 ) -> Result<GateKl, Error> {
-    let live = ops::gating_forward(device, router, scores, bias, None)?.chosen;
+    let chosen = ops::gating_forward(device, router, scores, bias, None)?.chosen;
     let rows = scores.len() / router.experts;
     require::length("trace", rows, "rows of scores", trace.rows())?;
     require::length("top_k of the trace", router.top_k, "that of the router", trace.top_k())?;
     trace.validate(trace.tokens(), router.experts)?;
-    let live = |row: usize, j: usize| match &live {
-        Ids::U8(ids) => usize::from(ids[row * router.top_k + j]),
-        Ids::U16(ids) => usize::from(ids[row * router.top_k + j]),
-    };
+    let chosen = chosen.view(1, router.top_k);
+    let live = |row: usize, j: usize| chosen.at(row * router.top_k + j) as usize;
     let mut found = GateKl::of(trace.layers());
     for row in (0..rows).filter(|row| !trace.is_absent(*row)) {
         let scores = &scores[row * router.experts..(row + 1) * router.experts];

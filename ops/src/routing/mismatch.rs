@@ -1,7 +1,7 @@
 //! Differences between two routings (docs/maths/routing.md).
 
 use crate::Error;
-use lockstep_core::Error as Argument;
+use lockstep_core::require;
 use lockstep_core::routing::Trace;
 
 /// Differences between two traces. Rows without a record in one of the traces are excluded.
@@ -58,9 +58,7 @@ pub(super) fn check_pair(a: &Trace<'_>, b: &Trace<'_>) -> Result<(), Error> {
         ("top_k of the second trace", a.top_k(), b.top_k()),
     ];
     for (argument, expected, got) in shapes {
-        if expected != got {
-            return Err(Argument::Length { argument, expected, because: "as in the first trace", got }.into());
-        }
+        require::length(argument, expected, "as in the first trace", got)?;
     }
     for trace in [a, b] {
         // A trace does not say how many experts the router has, so allow as many as its entries can name.

@@ -35,6 +35,14 @@ impl Ids {
             Ids::U16(ids) => ids.len(),
         }
     }
+
+    /// These entries as a trace `[tokens, layers, top_k]`.
+    pub fn view(&self, layers: usize, top_k: usize) -> Trace<'_> {
+        match self {
+            Ids::U8(ids) => Trace::narrow(In::new(ids), layers, top_k),
+            Ids::U16(ids) => Trace::wide(In::new(ids), layers, top_k),
+        }
+    }
 }
 
 /// A record of the experts that ran: `[tokens, layers, top_k]`, packed like the tokens.
@@ -90,10 +98,7 @@ impl RoutingTrace {
             return Err(require::value("trace", Some(index), expected, id as f64).into());
         }
         trace.check_partial(ids)?;
-        match &mut trace.ids {
-            Ids::U8(out) => out.extend(ids.iter().map(|id| (*id).into() as u8)),
-            Ids::U16(out) => out.extend(ids.iter().map(|id| (*id).into() as u16)),
-        }
+        trace.append(ids.iter().map(|id| (*id).into() as u32));
         trace.view().validate(tokens, experts)?;
         Ok(trace)
     }
@@ -149,10 +154,7 @@ impl RoutingTrace {
 
     /// A view of the whole trace. [`Trace::slice`] selects layers and [`Trace::part`] tokens, without a copy.
     pub fn view(&self) -> Trace<'_> {
-        match &self.ids {
-            Ids::U8(ids) => Trace::narrow(In::new(ids), self.layers, self.top_k),
-            Ids::U16(ids) => Trace::wide(In::new(ids), self.layers, self.top_k),
-        }
+        self.ids.view(self.layers, self.top_k)
     }
 
     fn append(&mut self, entries: impl Iterator<Item = u32>) {
@@ -221,20 +223,20 @@ impl RoutingTrace {
     ///
     /// Errors: choices that are not whole tokens; one that is no expert of this trace (index).
     pub fn append_chosen(&mut self, chosen: &Ids) -> Result<(), Error> {
-        let per_token = self.layers * self.top_k;
-        if !chosen.len().is_multiple_of(per_token) {
-            let (expected, because) = (chosen.len().next_multiple_of(per_token), "whole tokens");
-            return Err(Argument::Length { argument: "chosen", expected, because, got: chosen.len() }.into());
+        let whole = chosen.len().next_multiple_of(self.layers * self.top_k);
+        require::length("chosen", whole, "whole tokens", chosen.len())?;
+        match chosen {
+            Ids::U8(ids) => self.append_experts(ids),
+            Ids::U16(ids) => self.append_experts(ids),
         }
-        let id = |i: usize| match chosen {
-            Ids::U8(ids) => u32::from(ids[i]),
-            Ids::U16(ids) => u32::from(ids[i]),
-        };
+    }
+
+    fn append_experts<I: Copy + Into<u32> + Into<f64>>(&mut self, ids: &[I]) -> Result<(), Error> {
+        let number = |id: I| -> u32 { id.into() };
         // A number that is too large would be cut off to another expert's byte.
-        if let Some(index) = (0..chosen.len()).find(|i| id(*i) as usize >= self.experts) {
-            return Err(require::value("chosen", Some(index), "an expert of the trace", id(index)).into());
-        }
-        self.append((0..chosen.len()).map(id));
+        let expected = "an expert of the trace";
+        require::each("chosen", ids, expected, |id| (number(id) as usize) < self.experts)?;
+        self.append(ids.iter().map(|id| number(*id)));
         Ok(())
     }
 }

@@ -78,13 +78,6 @@ impl Entries {
     }
 }
 
-fn trace_of(ids: &Ids, layers: usize, top_k: usize) -> Trace<'_> {
-    match ids {
-        Ids::U8(ids) => Trace::narrow(In::new(ids), layers, top_k),
-        Ids::U16(ids) => Trace::wide(In::new(ids), layers, top_k),
-    }
-}
-
 /// Returns layer `layer` of a trace.
 fn slice(trace: Trace<'_>, layer: usize) -> Result<Trace<'_>, Error> {
     let expected = "a layer of the trace";
@@ -137,7 +130,7 @@ pub(crate) fn gating_forward(
             let replay = match &ids {
                 None => None,
                 Some(ids) => {
-                    let trace = slice(trace_of(ids, layers, router.top_k), layer)?;
+                    let trace = slice(ids.view(layers, router.top_k), layer)?;
                     Some(Replay { trace, mask: Mask::all() })
                 }
             };

@@ -1,6 +1,6 @@
 //! Rows of logits.
 
-use super::{Arrays, On, copy, launch, must, on};
+use super::{Arrays, On, copy, launch, on};
 use lockstep::Device;
 use lockstep::core::logits::kl::Direction;
 use lockstep::core::logits::statistics::{LogitsMoments, LogitsResults, STATE};
@@ -8,6 +8,8 @@ use lockstep::core::logits::{DrawTokens, LogitRows, LogitsGradient, LogitsKl, Lo
 use lockstep::core::num::{Bf16, F16, Storage};
 use lockstep::core::op::Launch;
 use lockstep::core::ragged::In;
+use lockstep::core::require;
+use lockstep::ops::locate;
 use lockstep::ops::logits::{self as ops, Logits, TwoRows};
 use lockstep::plan::{Plain, Queue};
 use lockstep::{Compiled, Error, core::Error as Argument};
@@ -26,10 +28,7 @@ pub(super) fn rows<S: Storage>(arrays: &Arrays, vocab: usize) -> Result<LogitRow
 /// Returns the label of each row.
 pub(super) fn labels(arrays: &Arrays, rows: usize) -> Result<In<'static, u32>, Error> {
     let labels = arrays.input::<u32>("labels")?;
-    if labels.len() != rows {
-        let (because, got) = ("one per row of logits", labels.len());
-        return Err(Argument::Length { argument: "labels", expected: rows, because, got }.into());
-    }
+    require::length("labels", rows, "one per row of logits", labels.len())?;
     Ok(labels)
 }
 
@@ -158,12 +157,8 @@ where
     on(py, at, |queue| {
         let rows = rows::<S>(&arrays, vocab)?;
         let n = rows.rows;
-        let of_rows = |name: &'static str, array: In<'static, f32>| match array.len() == n {
-            true => Ok(array),
-            false => {
-                let (because, got) = ("one per row of logits", array.len());
-                Err(Error::from(Argument::Length { argument: name, expected: n, because, got }))
-            }
+        let of_rows = |name: &'static str, array: In<'static, f32>| {
+            require::length(name, n, "one per row of logits", array.len()).map(|()| array)
         };
         let labels = labels(&arrays, n)?;
         let coef = of_rows("coef", arrays.input("coef")?)?;
@@ -192,7 +187,8 @@ where
             let coef_entropy: Option<Vec<f32>> = coef_entropy.map(|array| copy!(queue, array)).transpose()?;
             if in_place || vocab_start.is_some() {
                 // The logits are gone, or those of other shards are not here; `statistics` has accepted them.
-                return first_not_finite(&coef, coef_entropy.as_deref());
+                locate::each_finite("coef", &coef)?;
+                return locate::each_finite("coef_entropy", coef_entropy.as_deref().unwrap_or_default());
             }
             let host = Host::new(queue, &rows, Some(labels))?;
             let (cpu, of_entropy) = (Device::cpu(), coef_entropy.as_deref());
@@ -200,12 +196,6 @@ where
             ops::logits_gradient(&cpu, &host.view(), &statistics, &coef, of_entropy).map(drop)
         })
     })
-}
-
-/// The error of the first coefficient that is not finite.
-fn first_not_finite(coef: &[f32], coef_entropy: Option<&[f32]>) -> Result<(), Error> {
-    must("coef", Some(coef), "a finite number", f32::is_finite)?;
-    must("coef_entropy", coef_entropy, "a finite number", f32::is_finite)
 }
 
 /// Computes the KL divergence `value` of rows of `logits` and `reference`, over `policy` or `reference`; with

@@ -15,6 +15,7 @@ use crate::{PyDevice, refused};
 use lockstep::core::Error as Argument;
 use lockstep::core::op::DisjointRows;
 use lockstep::core::ragged::{Cells, In, Mask, Out, Span, flag};
+use lockstep::core::require;
 use lockstep::plan::Queue;
 use lockstep::{Compiled, Error};
 use pyo3::prelude::*;
@@ -63,15 +64,13 @@ impl Arrays {
 
     /// Returns an output array of `len` elements, if it was passed.
     fn wanted<T: Copy>(&self, name: &'static str, len: usize) -> Result<Option<Out<'static, T>>, Error> {
-        match self.find::<T>(name)? {
-            Some((_, got)) if got != len => {
-                let because = "the length of the op's output";
-                Err(Argument::Length { argument: name, expected: len, because, got }.into())
-            }
-            // SAFETY: as for `given`; the array was allocated for this call, and nobody else has it. Or it is
-            // an input of an op that may work in place.
-            place => Ok(place.map(|(at, len)| unsafe { Out::from_raw(at as *mut T, len) })),
+        let place = self.find::<T>(name)?;
+        if let Some((_, got)) = place {
+            require::length(name, len, "the length of the op's output", got)?;
         }
+        // SAFETY: as for `given`; the array was allocated for this call, and nobody else has it. Or it is an
+        // input of an op that may work in place.
+        Ok(place.map(|(at, len)| unsafe { Out::from_raw(at as *mut T, len) }))
     }
 
     /// Returns an output array of `len` elements; an error if it was not passed.
@@ -82,13 +81,10 @@ impl Arrays {
     /// Returns the mask that selects among `rows` rows.
     fn mask(&self, name: &'static str, rows: usize) -> Result<Mask<'static>, Error> {
         let mask = self.given::<u8>(name)?;
-        match mask {
-            Some(bytes) if bytes.len() != rows => {
-                let (because, got) = ("one per row", bytes.len());
-                Err(Argument::Length { argument: name, expected: rows, because, got }.into())
-            }
-            _ => Ok(Mask::view(mask)),
+        if let Some(bytes) = mask {
+            require::length(name, rows, "one per row", bytes.len())?;
         }
+        Ok(Mask::view(mask))
     }
 }
 
@@ -96,23 +92,6 @@ impl Arrays {
 fn whole<T: Copy>(array: In<'static, T>) -> &'static [T] {
     // The address of an empty tensor is 0.
     if array.is_empty() { &[] } else { array.row(Span::new(0, array.len())) }
-}
-
-/// Errors unless every value that was passed is good.
-fn must(
-    argument: &'static str,
-    values: Option<&[f32]>,
-    expected: &'static str,
-    good: impl Fn(f32) -> bool,
-) -> Result<(), Error> {
-    let values = values.unwrap_or_default();
-    match values.iter().position(|x| !good(*x)) {
-        None => Ok(()),
-        Some(index) => {
-            let got = values[index].into();
-            Err(Argument::Value { argument, index: Some(index), expected, got }.into())
-        }
-    }
 }
 
 /// Where an op runs: a device and one of its streams.

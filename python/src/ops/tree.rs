@@ -1,7 +1,8 @@
 //! Prefix trees.
 
-use super::{Arrays, must, whole};
+use super::{Arrays, whole};
 use crate::{PyDevice, refused};
+use lockstep::ops::locate;
 use lockstep::ops::tree::{Outcomes, Tokens, prefix_tree as tree_of};
 use lockstep::{Batch, Error};
 use pyo3::prelude::*;
@@ -36,16 +37,15 @@ pub(crate) fn prefix_tree(
             weights: arrays.given("weights")?.map(whole),
         };
         let tree = tree_of(device, &batch, Tokens::U32(offsets("tokens")?), &outcomes, pad)?;
-        let std = arrays.given("std")?.map(whole);
-        let advantage = arrays.given("advantage")?.map(whole);
-        must("std", std, "a finite number of at least 0", |x| x >= 0.0 && x.is_finite())?;
-        must("advantage", advantage, "a finite number", f32::is_finite)?;
+        let std: Option<&[f32]> = arrays.given("std")?.map(whole);
+        let advantage: Option<&[f32]> = arrays.given("advantage")?.map(whole);
+        let not_negative = |_, x: f32| x >= 0.0 && x.is_finite();
+        locate::each("std", std.unwrap_or_default(), "a finite number of at least 0", not_negative)?;
+        locate::each_finite("advantage", advantage.unwrap_or_default())?;
         let std = std.map(|std| (std, eps));
         let own = tree.advantages(device, &batch, &outcomes, advantage, std)?;
-        if let Some(index) = own.iter().position(|x| !x.is_finite()) {
-            let hint = "the rewards are too large for f32, or `std` is too small";
-            return Err(lockstep::core::Error::NotFinite { result: "token_advantage", index, hint }.into());
-        }
+        let hint = "the rewards are too large for f32, or `std` is too small";
+        locate::finite("token_advantage", &own, hint)?;
         put(&arrays, "token_advantage", &own)?;
         put(&arrays, "value", &tree.value)?;
         for (name, of) in [

@@ -12,7 +12,7 @@ use lockstep::core::require;
 use lockstep::ops::locate;
 use lockstep::ops::logits::{self as ops, Logits, TwoRows};
 use lockstep::plan::{Plain, Queue};
-use lockstep::{Compiled, Error, core::Error as Argument};
+use lockstep::{Error, core::Error as Argument};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 
@@ -71,13 +71,22 @@ impl<S: Storage + Plain> Host<S> {
     }
 }
 
-/// Calls `$function::<S>($arguments…)` with the type S that `$format` names.
+/// Evaluates an expression in which `$storage` is the type that `$format` names.
 macro_rules! in_format {
-    ($format:expr, $function:ident($($argument:expr),*)) => {
+    ($format:expr, |$storage:ident| $body:expr) => {
         match $format {
-            "f32" => $function::<f32>($($argument),*),
-            "bf16" => $function::<Bf16>($($argument),*),
-            "f16" => $function::<F16>($($argument),*),
+            "f32" => {
+                type $storage = f32;
+                $body
+            }
+            "bf16" => {
+                type $storage = Bf16;
+                $body
+            }
+            "f16" => {
+                type $storage = F16;
+                $body
+            }
             other => Err(PyValueError::new_err(format!("format is {other:?}: expected f32, bf16 or f16"))),
         }
     };
@@ -97,21 +106,7 @@ pub(crate) fn logits_statistics(
     wait: bool,
     arrays: Arrays,
 ) -> PyResult<()> {
-    in_format!(format, statistics_of(py, at, vocab, temperature, wait, arrays))
-}
-
-fn statistics_of<S: Storage + Plain>(
-    py: Python<'_>,
-    at: On,
-    vocab: usize,
-    temperature: f32,
-    wait: bool,
-    arrays: Arrays,
-) -> PyResult<()>
-where
-    for<'a> LogitsStatistics<'a, S>: Compiled,
-{
-    on(py, at, |queue| {
+    in_format!(format, |S| on(py, at, |queue| {
         let rows = rows::<S>(&arrays, vocab)?;
         let n = rows.rows;
         let labels = labels(&arrays, n)?;
@@ -120,7 +115,7 @@ where
             let host = Host::new(queue, &rows, Some(labels))?;
             ops::logits_statistics(&Device::cpu(), &host.view(), temperature, false).map(drop)
         })
-    })
+    }))
 }
 
 /// Computes dL/dlogits in `format` from dL/dlogp `coef` and, if given, dL/dH `coef_entropy`, with the `state`
@@ -138,23 +133,7 @@ pub(crate) fn logits_gradient(
     wait: bool,
     arrays: Arrays,
 ) -> PyResult<()> {
-    in_format!(format, gradient_of(py, at, vocab, vocab_start, temperature, wait, arrays))
-}
-
-fn gradient_of<S: Storage + Plain>(
-    py: Python<'_>,
-    at: On,
-    vocab: usize,
-    vocab_start: Option<u32>,
-    temperature: f32,
-    wait: bool,
-    arrays: Arrays,
-) -> PyResult<()>
-where
-    for<'a> LogitsStatistics<'a, S>: Compiled,
-    for<'a> LogitsGradient<'a, S>: Compiled,
-{
-    on(py, at, |queue| {
+    in_format!(format, |S| on(py, at, |queue| {
         let rows = rows::<S>(&arrays, vocab)?;
         let n = rows.rows;
         let of_rows = |name: &'static str, array: In<'static, f32>| {
@@ -195,7 +174,7 @@ where
             let statistics = ops::logits_statistics(&cpu, &host.view(), temperature, of_entropy.is_some())?;
             ops::logits_gradient(&cpu, &host.view(), &statistics, &coef, of_entropy).map(drop)
         })
-    })
+    }))
 }
 
 /// Computes the KL divergence `value` of rows of `logits` and `reference`, over `policy` or `reference`; with

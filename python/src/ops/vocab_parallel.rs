@@ -3,13 +3,12 @@
 use super::logits::{in_format, labels, results, rows};
 use super::{Arrays, On, copy, launch, on};
 use lockstep::Device;
+use lockstep::core::Error as Argument;
 use lockstep::core::logits::vocab_parallel::SUMS;
 use lockstep::core::logits::{VocabParallelStatistics, VocabParallelSums, VocabParallelTop};
-use lockstep::core::num::{Bf16, F16, Storage};
+use lockstep::core::num::{Bf16, F16};
 use lockstep::core::op::Launch;
 use lockstep::ops::logits::vocab_parallel as ops;
-use lockstep::plan::Plain;
-use lockstep::{Compiled, core::Error as Argument};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 
@@ -24,27 +23,14 @@ pub(crate) fn vocab_parallel_top(
     vocab_start: u32,
     arrays: Arrays,
 ) -> PyResult<()> {
-    in_format!(format, top_of(py, at, vocab, vocab_start, arrays))
-}
-
-fn top_of<S: Storage + Plain>(
-    py: Python<'_>,
-    at: On,
-    vocab: usize,
-    vocab_start: u32,
-    arrays: Arrays,
-) -> PyResult<()>
-where
-    for<'a> VocabParallelTop<'a, S>: Compiled,
-{
-    on(py, at, |queue| {
+    in_format!(format, |S| on(py, at, |queue| {
         let rows = rows::<S>(&arrays, vocab)?;
         let kernel = VocabParallelTop { rows, vocab_start, top: arrays.output("largest", rows.rows)? };
         kernel.check()?;
         // SAFETY: the arrays are memory of the queue's device (see `Arrays`). Torch gives memory back in the
         // order of its stream, so they outlive the launch.
         unsafe { queue.launch(&kernel) }
-    })
+    }))
 }
 
 /// Sums over each row of a shard of the vocabulary, for rows whose largest entries are `largest`: `sums`,
@@ -59,21 +45,7 @@ pub(crate) fn vocab_parallel_sums(
     temperature: f32,
     arrays: Arrays,
 ) -> PyResult<()> {
-    in_format!(format, sums_of(py, at, vocab, vocab_start, temperature, arrays))
-}
-
-fn sums_of<S: Storage + Plain>(
-    py: Python<'_>,
-    at: On,
-    vocab: usize,
-    vocab_start: u32,
-    temperature: f32,
-    arrays: Arrays,
-) -> PyResult<()>
-where
-    for<'a> VocabParallelSums<'a, S>: Compiled,
-{
-    on(py, at, |queue| {
+    in_format!(format, |S| on(py, at, |queue| {
         let rows = rows::<S>(&arrays, vocab)?;
         let n = rows.rows;
         let moments = arrays.find::<f64>("sums")?.is_some_and(|(_, len)| len == SUMS[1] * n);
@@ -91,7 +63,7 @@ where
             let expected = "the maximum of vocab_parallel_top over all shards";
             Err(Argument::Combination { argument: "largest", expected }.into())
         })
-    })
+    }))
 }
 
 /// Computes the statistics of whole rows from `largest`, the maximum over ranks, and `sums`, the sum over

@@ -58,10 +58,8 @@ pub fn scratch(sequences: usize, ranks: usize, equal_size: bool) -> Scratch {
 pub fn check(sequences: usize, ranks: usize, equal_size: bool) -> Result<(), Error> {
     require::scalar("ranks", ranks > 0, "at least 1", 0.0)?;
     require::scalar("ranks", ranks <= sequences, "at most the number of sequences", ranks as f64)?;
-    if equal_size && !sequences.is_multiple_of(ranks) {
-        return Err(require::value("ranks", None, "a divisor of the number of sequences", ranks as f64));
-    }
-    Ok(())
+    let even = !equal_size || sequences.is_multiple_of(ranks);
+    require::scalar("ranks", even, "a divisor of the number of sequences", ranks as f64)
 }
 
 /// A view of the states: sets `[state][k]` and their member lists.

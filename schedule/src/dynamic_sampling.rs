@@ -48,10 +48,8 @@ pub(super) fn groups(cu_groups: &[u32], name: &'static str, metric: &[f32]) -> R
         let (index, expected) = (cu_groups.len() - 1, metric.len());
         return Err(Error::LastOffset { argument, index, expected, of: "sequences", got: *last });
     }
-    match metric.iter().position(|x| !x.is_finite()) {
-        Some(i) => Err(require::value(name, Some(i), "a finite number", metric[i])),
-        None => Ok(cu_groups.len() - 1),
-    }
+    require::each(name, metric, "a finite number", f32::is_finite)?;
+    Ok(cu_groups.len() - 1)
 }
 
 /// Marks the groups to keep, and returns their number.

@@ -48,9 +48,7 @@ pub fn inputs(
     require::room("pool", rewards.len(), pool.len())?;
     let flags = eligible.map_or(rewards.len(), |eligible| eligible.len());
     require::length("eligible", rewards.len(), "one per output", flags)?;
-    if let Some(i) = rewards.iter().position(|r| !r.is_finite()) {
-        return Err(require::value("rewards", Some(i), "a finite number", rewards[i]));
-    }
+    require::each("rewards", rewards, "a finite number", f32::is_finite)?;
     // Preferred outputs come before the others.
     let (mut first, mut n) = (0, 0);
     for i in (0..rewards.len()).filter(|i| eligible.is_none_or(|eligible| eligible[*i])) {

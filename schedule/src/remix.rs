@@ -49,9 +49,7 @@ impl Mix {
     /// # Ok::<(), lockstep_core::Error>(())
     /// ```
     pub fn lag(&self, seed: u64, step: u32, minibatch: u32) -> Result<u32, Error> {
-        if !(0.0..=1.0).contains(&self.historical) {
-            return Err(require::value("historical", None, "0 to 1", self.historical));
-        }
+        require::unit("historical", self.historical)?;
         let reach = self.window.min(step);
         let mut stream = Stream::new(seed, Purpose::REMIX, step, minibatch);
         let earlier = stream.uniform() < self.historical;

@@ -48,17 +48,11 @@ pub fn baseline(rule: Robust, rewards: &[f32], weights: &[f32], order: &mut [u32
     for (argument, got) in [("weights", weights.len()), ("order", order.len())] {
         require::length(argument, n, "one per reward", got)?;
     }
-    let bad = |argument, index, expected, got: f32| Err(require::value(argument, index, expected, got));
-    if let Some(i) = rewards.iter().position(|r| r.is_infinite()) {
-        return bad("rewards", Some(i), "a finite number, or NaN for none", rewards[i]);
-    }
-    if let Some(i) = weights.iter().position(|w| !(w.is_finite() && *w >= 0.0)) {
-        return bad("weights", Some(i), "a finite number of at least 0", weights[i]);
-    }
-    if let Robust::Winsorised(share) = rule
-        && !(0.0..0.5).contains(&share)
-    {
-        return bad("share", None, "at least 0 and below 0.5", share as f32);
+    require::each("rewards", rewards, "a finite number, or NaN for none", |r| !r.is_infinite())?;
+    require::each("weights", weights, "a finite number of at least 0", |w| w >= 0.0 && w.is_finite())?;
+    if let Robust::Winsorised(share) = rule {
+        let holds = (0.0..0.5).contains(&share);
+        require::scalar("share", holds, "at least 0 and below 0.5", share as f32)?;
     }
     let mut counted = 0;
     for i in (0..n).filter(|i| !rewards[*i].is_nan()) {

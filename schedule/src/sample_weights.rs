@@ -69,9 +69,8 @@ impl SampleWeights {
         for (argument, got) in [("lengths", lengths.len()), ("difficulty", read)] {
             require::length(argument, n, because, got)?;
         }
-        let hard = |i: usize| f64::from(difficulty[i]);
-        if let (Some(_), Some(i)) = (self.difficulty, difficulty.iter().position(|d| !d.is_finite())) {
-            return Err(require::value("difficulty", Some(i), "a finite number", hard(i)));
+        if self.difficulty.is_some() {
+            require::each("difficulty", difficulty, "a finite number", f32::is_finite)?;
         }
         let between = |[a, b]: [f64; 2], x: f64| a + (b - a) * x;
         let (least, most) = (lengths.iter().min().copied(), lengths.iter().max().copied());
@@ -80,7 +79,8 @@ impl SampleWeights {
         let mut sum = 0.0;
         for (i, weight) in weights.iter_mut().enumerate() {
             let by_length = self.length.map(|ends| between(ends, (f64::from(lengths[i]) - least) / range));
-            let by_difficulty = self.difficulty.map(|ends| between(ends, hard(i).clamp(0.0, 1.0)));
+            let by_difficulty =
+                self.difficulty.map(|ends| between(ends, f64::from(difficulty[i]).clamp(0.0, 1.0)));
             *weight = by_difficulty.unwrap_or(1.0) * by_length.unwrap_or(1.0);
             sum += *weight;
         }

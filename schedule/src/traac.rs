@@ -83,9 +83,7 @@ impl Lengths {
     ///
     /// Errors: a length of 0 (the first one's index before sorting).
     pub fn of(lengths: &mut [u32]) -> Result<Option<Self>, Error> {
-        if let Some(at) = lengths.iter().position(|length| *length == 0) {
-            return Err(require::value("lengths", Some(at), "at least one token", 0.0));
-        }
+        require::each("lengths", lengths, "at least one token", |length| length > 0)?;
         lengths.sort_unstable();
         let [Some(shortest), Some(longest)] = [lengths.first(), lengths.last()] else { return Ok(None) };
         let middle = |at: usize| f64::from(lengths[at]);

@@ -95,9 +95,8 @@ impl Default for Vade {
 impl Vade {
     /// Checks that the decays are from 0 to 1.
     pub fn check(&self) -> Result<(), Error> {
-        let inside = |x: f64| (0.0..=1.0).contains(&x);
-        require::scalar("global_decay", inside(self.global_decay), "0 to 1", self.global_decay)?;
-        require::scalar("local_decay", inside(self.local_decay), "0 to 1", self.local_decay)
+        require::unit("global_decay", self.global_decay)?;
+        require::unit("local_decay", self.local_decay)
     }
 
     /// Computes the utility of one Thompson draw per prompt, `[P]`; [`order::by_key`](super::order::by_key)

@@ -186,12 +186,9 @@ impl<T: Plain, D: Driver> Buffer<T, D> {
     pub fn fill(&mut self, stream: &Stream<D>, byte: u8) -> Result<(), Error> {
         stream.must_be_of(&self.context)?;
         if self.len > 0 {
-            let current = self.context.enter()?;
+            let (to, bytes, queue) = (self.memory, self.len * size_of::<T>(), stream.raw_handle());
             // SAFETY: ours, and waited for.
-            unsafe {
-                current.driver().fill(self.memory, byte, self.len * size_of::<T>(), stream.raw_handle())
-            }
-            .map_err(|fault| self.context.fault(fault))?;
+            self.context.call(|driver| unsafe { driver.fill(to, byte, bytes, queue) })?;
         }
         stream.synchronize()
     }
@@ -204,11 +201,9 @@ impl<T: Plain, D: Driver> Buffer<T, D> {
         if self.len == 0 {
             return Ok(());
         }
-        let current = self.context.enter()?;
         let bytes = self.len * size_of::<T>();
         // SAFETY: the caller's.
-        unsafe { current.driver().copy(to, from, bytes, way, stream.raw_handle()) }
-            .map_err(|fault| self.context.fault(fault))
+        self.context.call(|driver| unsafe { driver.copy(to, from, bytes, way, stream.raw_handle()) })
     }
 }
 

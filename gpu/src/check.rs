@@ -6,6 +6,7 @@
 use crate::{Driver, Error, Gpu, Plain, Stream};
 use lockstep_core::check::{CheckOffsets, CheckValues, Domain, PASSED, first_fault, rows};
 use lockstep_core::ragged::{Cells, In, Mask, Out};
+use lockstep_core::require;
 
 #[allow(unsafe_code)]
 impl<D: Driver> Gpu<D> {
@@ -72,12 +73,8 @@ impl<D: Driver> Gpu<D> {
         domain: Domain,
         scratch: Out<'_, u32>,
     ) -> Result<(), Error> {
-        if let Some(bytes) = mask.bytes()
-            && bytes.len() != values.len()
-        {
-            let (expected, got) = (values.len(), bytes.len());
-            let error = lockstep_core::Error::Length { argument: "mask", expected, because: argument, got };
-            return Err(error.into());
+        if let Some(bytes) = mask.bytes() {
+            require::length("mask", values.len(), argument, bytes.len())?;
         }
         if values.is_empty() {
             return Ok(());
@@ -92,8 +89,7 @@ impl<D: Driver> Gpu<D> {
         let Some(index) = found else { return Ok(()) };
         // SAFETY: the caller's; the index is below the length.
         let got = unsafe { self.read_one(stream, values, index)? };
-        let (index, expected, got) = (Some(index), domain.expected(), f64::from(got));
-        Err(lockstep_core::Error::Value { argument, index, expected, got }.into())
+        Err(require::value(argument, Some(index), domain.expected(), got).into())
     }
 
     /// Returns the index of the first fault in the report of a check.

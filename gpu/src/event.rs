@@ -21,8 +21,7 @@ impl<D: Driver> fmt::Debug for Event<D> {
 impl<D: Driver> Gpu<D> {
     /// Creates an event; [`Stream::record`](crate::Stream::record) places it in a stream.
     pub fn event(&self) -> Result<Event<D>, Error> {
-        let current = self.context.enter()?;
-        let handle = current.driver().create_event().map_err(|fault| self.context.fault(fault))?;
+        let handle = self.context.call(D::create_event)?;
         Ok(Event { context: self.context.clone(), handle })
     }
 }
@@ -31,18 +30,16 @@ impl<D: Driver> Gpu<D> {
 impl<D: Driver> Event<D> {
     /// Waits until the event has happened. An event that was never recorded counts as happened.
     pub fn synchronize(&self) -> Result<(), Error> {
-        let current = self.context.enter()?;
         // SAFETY: ours until dropped.
-        unsafe { current.driver().synchronize_event(self.handle) }.map_err(|fault| self.context.fault(fault))
+        self.context.call(|driver| unsafe { driver.synchronize_event(self.handle) })
     }
 
     /// Returns the device time from `earlier` to this event. Both must have happened.
     pub fn since(&self, earlier: &Event<D>) -> Result<Duration, Error> {
         earlier.must_be_of(&self.context)?;
-        let current = self.context.enter()?;
+        let (from, to) = (earlier.handle, self.handle);
         // SAFETY: ours until dropped.
-        let milliseconds = unsafe { current.driver().elapsed(earlier.handle, self.handle) }
-            .map_err(|fault| self.context.fault(fault))?;
+        let milliseconds = self.context.call(|driver| unsafe { driver.elapsed(from, to) })?;
         Ok(Duration::from_secs_f64(f64::from(milliseconds).max(0.0) / 1e3))
     }
 

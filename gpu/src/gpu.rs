@@ -61,8 +61,7 @@ impl<D: Driver> Gpu<D> {
 
     /// Returns the bytes of device memory: free, total.
     pub fn memory(&self) -> Result<(usize, usize), Error> {
-        let current = self.context.enter()?;
-        current.driver().memory().map_err(|fault| self.context.fault(fault))
+        self.context.call(D::memory)
     }
 
     /// Loads the kernels of these ops, by name, as the first launch of each would. A stream that is being
@@ -216,6 +215,12 @@ impl<D: Driver> Context<D> {
             return Err(lost.clone());
         }
         self.force()
+    }
+
+    /// Calls the driver with the context current.
+    pub(crate) fn call<T>(&self, call: impl FnOnce(&D) -> Result<T, Fault>) -> Result<T, Error> {
+        let current = self.enter()?;
+        call(current.driver()).map_err(|fault| self.fault(fault))
     }
 
     /// Like `enter`, but also for a lost context: to release resources.

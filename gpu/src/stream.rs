@@ -22,8 +22,7 @@ impl<D: Driver> fmt::Debug for Stream<D> {
 impl<D: Driver> Gpu<D> {
     /// Creates a stream that does not wait for the default stream. Destroyed when dropped.
     pub fn stream(&self) -> Result<Stream<D>, Error> {
-        let current = self.context.enter()?;
-        let handle = current.driver().create_stream().map_err(|fault| self.context.fault(fault))?;
+        let handle = self.context.call(D::create_stream)?;
         Ok(Stream { context: self.context.clone(), handle, owned: true })
     }
 
@@ -71,28 +70,24 @@ impl<D: Driver> Stream<D> {
     /// Waits until all work on the stream is done.
     #[allow(unsafe_code)]
     pub fn synchronize(&self) -> Result<(), Error> {
-        let current = self.context.enter()?;
         // SAFETY: the stream exists: ours until dropped, or the caller's by the contract of
         // `stream_from_raw`.
-        unsafe { current.driver().synchronize(self.handle) }.map_err(|fault| self.context.fault(fault))
+        self.context.call(|driver| unsafe { driver.synchronize(self.handle) })
     }
 
     /// Records `event` at this point of the queue.
     #[allow(unsafe_code)]
     pub fn record(&self, event: &Event<D>) -> Result<(), Error> {
         event.must_be_of(&self.context)?;
-        let current = self.context.enter()?;
         // SAFETY: both exist, as in `synchronize`.
-        unsafe { current.driver().record(event.handle, self.handle) }
-            .map_err(|fault| self.context.fault(fault))
+        self.context.call(|driver| unsafe { driver.record(event.handle, self.handle) })
     }
 
     /// Makes later work on this stream wait until `event`, as last recorded, has happened.
     #[allow(unsafe_code)]
     pub fn wait(&self, event: &Event<D>) -> Result<(), Error> {
-        let current = self.context.enter()?;
         // SAFETY: both exist, as in `synchronize`.
-        unsafe { current.driver().wait(self.handle, event.handle) }.map_err(|fault| self.context.fault(fault))
+        self.context.call(|driver| unsafe { driver.wait(self.handle, event.handle) })
     }
 }
 

@@ -122,32 +122,27 @@ impl<'a, S: Storage> Logits<'a, S> {
         let vocab = self.logits.len() / self.labels.len();
         let values: Vec<f32> =
             self.logits[row * vocab..(row + 1) * vocab].iter().map(|z| z.widen()).collect();
-        let value = |argument, index: usize, expected, got: f32| {
-            Err(require::value(argument, Some(index), expected, got).into())
-        };
-        if let Some(v) = values.iter().position(|z| z.is_nan() || *z == f32::INFINITY) {
-            return value(
-                "logits",
-                row * vocab + v,
-                "a finite number, or -inf for a forbidden token",
-                values[v],
-            );
-        }
-        if values.iter().all(|z| *z == f32::NEG_INFINITY) {
-            return value("logits", row * vocab, "a row with at least one finite entry", values[0]);
-        }
+        check_row("logits", &values, row * vocab)?;
         let label = self.labels[row] as usize;
         if values[label] == f32::NEG_INFINITY {
-            return value(
-                "logits",
-                row * vocab + label,
-                "a finite number, because it is the label's logit",
-                values[label],
-            );
+            let (index, expected) = (row * vocab + label, "a finite number, because it is the label's logit");
+            return Err(require::value("logits", Some(index), expected, values[label]).into());
         }
         coefs.map_or(Ok(()), |coefs| coefs.check_finite(row))?;
         Err(Argument::NotFinite { result, index: row, hint: HINT }.into())
     }
+}
+
+/// The error of a row of logits without a distribution, if it is one; `first` is the index of its first entry.
+fn check_row(argument: &'static str, row: &[f32], first: usize) -> Result<(), Argument> {
+    if let Some(v) = row.iter().position(|z| z.is_nan() || *z == f32::INFINITY) {
+        let expected = "a finite number, or -inf for a forbidden token";
+        return Err(require::value(argument, Some(first + v), expected, row[v]));
+    }
+    if row.iter().all(|z| *z == f32::NEG_INFINITY) {
+        return Err(require::value(argument, Some(first), "a row with at least one finite entry", row[0]));
+    }
+    Ok(())
 }
 
 const HINT: &str = "logits or coefficients are too large for the type of the logits: scale them";
@@ -274,11 +269,7 @@ where
         let of =
             Coefs { coef: &coef[rows.clone()], coef_entropy: coef_entropy.map(|coef| &coef[rows.clone()]) };
         let alarms = of.gradient(device, of_rows, &labels[rows.clone()], None, &statistics, part)?;
-        if let Some(row) = alarms.iter().position(|alarm| *alarm > flag::LIMIT) {
-            coefs.check_finite(rows.start + row)?;
-            let index = rows.start + row;
-            return Err(Argument::NotFinite { result: GRADIENT, index, hint: HINT }.into());
-        }
+        coefs.check_alarms(&alarms, rows.start)?;
     }
     Ok(())
 }
@@ -293,12 +284,7 @@ struct Coefs<'a> {
     coef_entropy: Option<&'a [f32]>,
 }
 
-impl<'a> Coefs<'a> {
-    fn named(self) -> Vec<(&'static str, &'a [f32])> {
-        let of_entropy = self.coef_entropy.map(|coef| ("coef_entropy", coef));
-        [("coef", self.coef)].into_iter().chain(of_entropy).collect()
-    }
-
+impl Coefs<'_> {
     fn check(self, rows: usize, statistics: &Statistics) -> Result<(), Error> {
         require::length("coef", rows, "one per row of logits", self.coef.len())?;
         require::length("statistics", rows, "one per row of logits", statistics.logp.len())?;
@@ -340,8 +326,18 @@ impl<'a> Coefs<'a> {
         Ok(alarms)
     }
 
+    /// The error of the first row with an alarm: a coefficient, or else the gradient. The alarms begin with
+    /// that of row `first`.
+    fn check_alarms(self, alarms: &[u32], first: usize) -> Result<(), Error> {
+        let Some(row) = alarms.iter().position(|alarm| *alarm > flag::LIMIT) else { return Ok(()) };
+        let index = first + row;
+        self.check_finite(index)?;
+        Err(Argument::NotFinite { result: GRADIENT, index, hint: HINT }.into())
+    }
+
     fn check_finite(self, row: usize) -> Result<(), Error> {
-        for (argument, values) in self.named() {
+        let of_entropy = self.coef_entropy.map(|coef| ("coef_entropy", coef));
+        for (argument, values) in [("coef", self.coef)].into_iter().chain(of_entropy) {
             let got = values[row];
             if !got.is_finite() {
                 return Err(require::value(argument, Some(row), "a finite number", got).into());

@@ -1,5 +1,6 @@
 //! KL divergence between rows of logits.
 
+use super::check_row;
 use crate::{Device, Error};
 use lockstep_core::Error as Argument;
 use lockstep_core::logits::kl::Direction;
@@ -88,29 +89,19 @@ pub fn logits_kl(
         return Err(Argument::Empty { argument: "logits", expected: "at least one row" }.into());
     }
     device.run(&kernel)?;
-    match alarms.iter().position(|alarm| *alarm > flag::LIMIT) {
-        None => Ok(out),
-        Some(row) => Err(rows.fault(row, direction, coef)),
+    if let Some(row) = alarms.iter().position(|alarm| *alarm > flag::LIMIT) {
+        rows.check_alarm(row, direction, coef)?;
     }
+    Ok(out)
 }
 
 impl TwoRows<'_> {
     /// The error of a row that raised its alarm.
-    fn fault(&self, row: usize, direction: Direction, coef: Option<&[f32]>) -> Error {
-        let value = |argument, index, expected, got: f32| {
-            Argument::Value { argument, index: Some(index), expected, got: got.into() }.into()
-        };
+    fn check_alarm(&self, row: usize, direction: Direction, coef: Option<&[f32]>) -> Result<(), Error> {
         let from = row * self.vocab;
         let sides = [("logits", self.logits), ("reference", self.reference)];
         for (argument, z) in sides {
-            let own = &z[from..from + self.vocab];
-            if let Some(v) = own.iter().position(|z| z.is_nan() || *z == f32::INFINITY) {
-                let expected = "a finite number, or -inf for a forbidden token";
-                return value(argument, from + v, expected, own[v]);
-            }
-            if own.iter().all(|z| *z == f32::NEG_INFINITY) {
-                return value(argument, from, "a row with at least one finite entry", own[0]);
-            }
+            check_row(argument, &z[from..from + self.vocab], from)?;
         }
         let [averaged, other] = match direction {
             Direction::Policy => sides,
@@ -120,12 +111,12 @@ impl TwoRows<'_> {
         if let Some(i) = (from..from + self.vocab).find(forbidden) {
             let expected =
                 "a finite number, because the other side allows the token: the divergence would be infinite";
-            return value(other.0, i, expected, other.1[i]);
+            return Err(require::value(other.0, Some(i), expected, other.1[i]).into());
         }
         if let Some(coef) = coef.map(|coef| coef[row]).filter(|coef| !coef.is_finite()) {
-            return value("coef", row, "a finite number", coef);
+            return Err(require::value("coef", Some(row), "a finite number", coef).into());
         }
         let hint = "logits or coefficients are too large for f32: scale them";
-        Argument::NotFinite { result: "KL of the rows of logits", index: row, hint }.into()
+        Err(Argument::NotFinite { result: "KL of the rows of logits", index: row, hint }.into())
     }
 }

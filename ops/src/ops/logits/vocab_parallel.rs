@@ -28,7 +28,7 @@
 //! # Ok::<(), lockstep_ops::Error>(())
 //! ```
 
-use super::{Coefs, GRADIENT, HINT, Logits, Statistics};
+use super::{Coefs, Logits, Statistics};
 use crate::{Compiled, Device, Error};
 use lockstep_core::Error as Argument;
 use lockstep_core::logits::vocab_parallel::{HOLDERS, LABEL, SUMS, unpacked};
@@ -159,13 +159,8 @@ where
     let mut gradient = vec![S::default(); shard.rows.logits.len()];
     let start = Some(shard.vocab_start);
     let alarms = coefs.gradient(device, rows, shard.rows.labels, start, statistics, &mut gradient)?;
-    match alarms.iter().position(|alarm| *alarm > flag::LIMIT) {
-        Some(index) => {
-            coefs.check_finite(index)?;
-            Err(Argument::NotFinite { result: GRADIENT, index, hint: HINT }.into())
-        }
-        None => Ok(gradient),
-    }
+    coefs.check_alarms(&alarms, 0)?;
+    Ok(gradient)
 }
 
 fn refused(argument: &'static str, row: usize, expected: &'static str, got: f64) -> Error {

@@ -87,10 +87,7 @@ impl Credit {
     ///
     /// Errors: the first array with a wrong length.
     pub fn check(&self, batch: &Batch<'_>) -> Result<(), Error> {
-        match self.per_token {
-            true => batch.check_tokens("credit.advantage", self.advantage.len())?,
-            false => batch.check_sequences("credit.advantage", self.advantage.len())?,
-        }
+        self.advantages().check(batch, "credit.advantage")?;
         if let Some(mask) = &self.loss_mask {
             batch.check_tokens("credit.loss_mask", mask.len())?;
         }

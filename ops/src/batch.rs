@@ -125,12 +125,7 @@ impl<'a> Batch<'a> {
 
     /// Counts the live tokens, the sequences that have any, and all sequences.
     pub fn counts(&self, device: &Device) -> Result<Counts, Error> {
-        let tokens = self.lengths(device)?;
-        Ok(Counts {
-            tokens: tokens.iter().map(|n| u64::from(*n)).sum(),
-            nonempty: tokens.iter().filter(|n| **n > 0).count() as u64,
-            sequences: self.sequences() as u64,
-        })
+        Ok(Counts::of_rows(&self.lengths(device)?))
     }
 
     #[doc(hidden)]
@@ -154,6 +149,17 @@ pub struct Counts {
     pub nonempty: u64,
     /// All sequences.
     pub sequences: u64,
+}
+
+impl Counts {
+    /// The counts of sequences with these numbers of live tokens.
+    pub(crate) fn of_rows(live: &[u32]) -> Self {
+        Counts {
+            tokens: live.iter().map(|n| u64::from(*n)).sum(),
+            nonempty: live.iter().filter(|n| **n > 0).count() as u64,
+            sequences: live.len() as u64,
+        }
+    }
 }
 
 impl std::ops::Add for Counts {

@@ -298,6 +298,15 @@ impl<'a> Advantage<'a> {
             Advantage::PerToken(values) => (values, true),
         }
     }
+
+    /// Errors unless there is one value per token or sequence.
+    #[doc(hidden)]
+    pub fn check(&self, batch: &Batch<'_>, argument: &'static str) -> Result<(), Error> {
+        match self {
+            Advantage::PerSequence(values) => batch.check_sequences(argument, values.len()),
+            Advantage::PerToken(values) => batch.check_tokens(argument, values.len()),
+        }
+    }
 }
 
 impl PolicyOutput {
@@ -330,11 +339,7 @@ fn finish(
     let hint = "a ratio or weight overflowed: choose a guard for the log-ratio, or the KL clamps";
     locate::check(batch, &out.scratch.alarm, &arguments(input, second), &results, hint)?;
     let rows = batch.sequences();
-    out.counts = Counts {
-        tokens: out.scratch.tokens.iter().map(|n| u64::from(*n)).sum(),
-        nonempty: out.scratch.tokens.iter().filter(|n| **n > 0).count() as u64,
-        sequences: rows as u64,
-    };
+    out.counts = Counts::of_rows(&out.scratch.tokens);
     let Outputs { loss, token_loss, metrics } = input.outputs;
     out.loss = match loss || token_loss || metrics {
         true => Some(fold_rows(device, &out.row_loss, rows)?[0]),

@@ -39,11 +39,8 @@ pub fn covariance_into(
     out: &mut Vec<f32>,
 ) -> Result<u64, Error> {
     batch.check_tokens("logp", logp.len())?;
+    advantage.check(batch, "advantage")?;
     let (values, per_token) = advantage.values();
-    match per_token {
-        true => batch.check_tokens("advantage", values.len())?,
-        false => batch.check_sequences("advantage", values.len())?,
-    }
     // The op reads only the mean. Sums are enough for it, and take a quarter of the time of all six moments.
     let (logp_sums, live) = row_sums(device, batch, "logp", logp)?;
     let advantage_sums = match per_token {
@@ -160,11 +157,8 @@ pub fn select_into(
         Some((clip, logp, logp_old, advantage)) => {
             batch.check_tokens("logp", logp.len())?;
             batch.check_tokens("logp_old", logp_old.len())?;
+            advantage.check(batch, "advantage")?;
             let (values, advantage_per_token) = advantage.values();
-            match advantage_per_token {
-                true => batch.check_tokens("advantage", values.len())?,
-                false => batch.check_sequences("advantage", values.len())?,
-            }
             let [logp, logp_old, advantage] = [logp, logp_old, values].map(In::new);
             Some(ClipTest { logp, logp_old, advantage, advantage_per_token, clip })
         }

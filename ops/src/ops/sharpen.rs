@@ -175,17 +175,10 @@ pub fn entropy_bonus(
     alpha: f32,
     kappa: f32,
 ) -> Result<Vec<f32>, Error> {
-    let (values, per_token) = match advantage {
-        Advantage::PerToken(values) => (values, true),
-        Advantage::PerSequence(values) => (values, false),
-    };
-    let expected = if per_token { batch.tokens() } else { batch.sequences() };
-    require::length(
-        "advantage",
-        expected,
-        if per_token { "one per token" } else { "one per sequence" },
-        values.len(),
-    )?;
+    let (values, per_token) = advantage.values();
+    let (expected, because) =
+        if per_token { (batch.tokens(), "one per token") } else { (batch.sequences(), "one per sequence") };
+    require::length("advantage", expected, because, values.len())?;
     let (argument, source, domain) = match entropy {
         EntropyOf::Sampled(logp) => ("logp", logp, Domain::LogProbability),
         EntropyOf::Distribution(entropy) => ("entropy", entropy, Domain::Weight),

@@ -149,11 +149,7 @@ pub fn value_loss_into(
         [Checked::finite("value gradient", &out.gradient[..]), Checked::finite("value loss", losses)];
     let hint = "the square of a value's error is too large for f32: scale values and returns";
     locate::check(batch, alarm, &arguments, &results, hint)?;
-    out.counts = Counts {
-        tokens: row_tokens.iter().map(|n| u64::from(*n)).sum(),
-        nonempty: row_tokens.iter().filter(|n| **n > 0).count() as u64,
-        sequences: rows as u64,
-    };
+    out.counts = Counts::of_rows(row_tokens);
     out.clip_fraction = clip_fraction(clipped, out.counts);
     out.loss = fold_rows(device, &out.row_loss, rows)?[0];
     Ok(())

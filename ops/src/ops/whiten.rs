@@ -90,7 +90,7 @@ pub fn whiten_into(
     params: &WhitenParams,
     out: &mut Vec<f32>,
 ) -> Result<(), Error> {
-    check_lengths(batch, values)?;
+    values.check(batch, "values")?;
     let moments = match (values, params.weighting) {
         (Advantage::PerToken(values), _) => {
             let (offsets, mask) = (batch.cu_seqlens(), batch.loss_mask());
@@ -117,7 +117,7 @@ pub fn whiten_by(
     params: &WhitenParams,
     moments: &ExactMoments,
 ) -> Result<Vec<f32>, Error> {
-    check_lengths(batch, values)?;
+    values.check(batch, "values")?;
     let moments = moments.moments();
     if !moments[MEAN].is_finite() {
         return Err(require::value("moments", Some(MEAN), "moments of finite values", moments[MEAN]).into());
@@ -125,13 +125,6 @@ pub fn whiten_by(
     let mut whitened = Vec::new();
     run(device, batch, values, params, &moments, &mut whitened)?;
     Ok(whitened)
-}
-
-fn check_lengths(batch: &Batch<'_>, values: Advantage<'_>) -> Result<(), Error> {
-    match values {
-        Advantage::PerToken(values) => batch.check_tokens("values", values.len()),
-        Advantage::PerSequence(values) => batch.check_sequences("values", values.len()),
-    }
 }
 
 fn run(
@@ -155,10 +148,7 @@ fn run(
         locate::check(batch, &alarm, &arguments, &results, hint)?;
     } else if alarm.iter().any(|alarm| *alarm > flag::LIMIT) {
         // An infinite value of a sequence without live tokens is not in the moments.
-        if let Some(index) = values.iter().position(|x| x.is_infinite()) {
-            let expected = "a finite number, or NaN for none";
-            return Err(require::value("values", Some(index), expected, values[index]).into());
-        }
+        locate::each("values", values, "a finite number, or NaN for none", |_, x| !x.is_infinite())?;
         let index = whitened.iter().position(|y| !y.is_finite()).unwrap_or(0);
         return Err(Argument::NotFinite { result: "whitened", index, hint }.into());
     }

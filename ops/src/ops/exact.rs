@@ -8,7 +8,6 @@ pub use limbs::Limbs;
 use super::ratio::fold_maxima;
 use super::whiten::Weighting;
 use crate::{Batch, Compiled, Counts, Device, Error, Metrics, PolicyOutput};
-use lockstep_core::Error as Argument;
 use lockstep_core::aggregate::exact::{ExactMoments, ExactSum, SUM_BYTES};
 use lockstep_core::aggregate::exact_sum::{self, ExactDigits, Summand};
 use lockstep_core::policy_loss::sum;
@@ -226,10 +225,7 @@ impl PolicyTotals {
     /// Errors: a wrong length, magic number, version or flag (byte); maxima that are NaN; invalid sums (byte
     /// within the sum).
     pub fn from_bytes(bytes: &[u8]) -> Result<PolicyTotals, Error> {
-        if bytes.len() != Self::BYTES {
-            let (expected, because, got) = (Self::BYTES, "the length of version 1", bytes.len());
-            return Err(Argument::Length { argument: NAME, expected, because, got }.into());
-        }
+        require::length(NAME, Self::BYTES, "the length of version 1", bytes.len())?;
         let wrong = |index: usize, expected: &'static str, got: f64| -> Result<PolicyTotals, Error> {
             Err(require::value(NAME, Some(index), expected, got).into())
         };

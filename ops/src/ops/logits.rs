@@ -133,7 +133,7 @@ impl<'a, S: Storage> Logits<'a, S> {
     }
 }
 
-/// The error of a row of logits that has no distribution, if it has none; `first` is the index of its entry 0.
+/// The error of a row of logits without a distribution, if it is one; `first` is the index of its entry 0.
 fn check_row(argument: &'static str, row: &[f32], first: usize) -> Result<(), Argument> {
     if let Some(v) = row.iter().position(|z| z.is_nan() || *z == f32::INFINITY) {
         let expected = "a finite number, or -inf for a forbidden token";

@@ -175,10 +175,6 @@ unsafe impl lockstep_gpu::Driver for Driver {
         Ok(Handle(module))
     }
 
-    unsafe fn unload(&self, module: Handle) {
-        _ = call!(self.cuModuleUnload(module.0));
-    }
-
     unsafe fn function(&self, module: Handle, name: &CStr) -> Result<Handle, Fault> {
         let mut function = null_mut();
         call!(self.cuModuleGetFunction(&mut function, module.0, name.as_ptr()))?;
@@ -205,16 +201,6 @@ unsafe impl lockstep_gpu::Driver for Driver {
 
     unsafe fn free(&self, memory: Handle) -> Result<(), Fault> {
         call!(self.cuMemFree_v2(device_address(memory)))
-    }
-
-    fn alloc_pinned(&self, bytes: usize) -> Result<Handle, Fault> {
-        let mut address = null_mut();
-        call!(self.cuMemHostAlloc(&mut address, bytes, HOST_ALLOC_PORTABLE))?;
-        Ok(Handle(address))
-    }
-
-    unsafe fn free_pinned(&self, memory: Handle) -> Result<(), Fault> {
-        call!(self.cuMemFreeHost(memory.0))
     }
 
     unsafe fn copy(
@@ -253,46 +239,24 @@ unsafe impl lockstep_gpu::Driver for Driver {
         ask().unwrap_or_else(Owner::unknown)
     }
 
-    fn create_stream(&self) -> Result<Handle, Fault> {
-        let mut stream = null_mut();
-        call!(self.cuStreamCreate(&mut stream, STREAM_NON_BLOCKING))?;
-        Ok(Handle(stream))
-    }
-
-    unsafe fn destroy_stream(&self, stream: Handle) {
-        _ = call!(self.cuStreamDestroy_v2(stream.0));
-    }
-
     unsafe fn owns_stream(&self, stream: Handle, _ordinal: usize, context: Handle) -> Option<bool> {
         let mut of = null_mut();
         call!(self.cuStreamGetCtx(stream.0, &mut of)).ok()?;
         Some(of == context.0)
     }
 
-    unsafe fn synchronize(&self, stream: Handle) -> Result<(), Fault> {
-        call!(self.cuStreamSynchronize(stream.0))
-    }
-
-    fn create_event(&self) -> Result<Handle, Fault> {
-        let mut event = null_mut();
-        call!(self.cuEventCreate(&mut event, 0))?;
-        Ok(Handle(event))
-    }
-
-    unsafe fn destroy_event(&self, event: Handle) {
-        _ = call!(self.cuEventDestroy_v2(event.0));
-    }
-
-    unsafe fn record(&self, event: Handle, stream: Handle) -> Result<(), Fault> {
-        call!(self.cuEventRecord(event.0, stream.0))
-    }
-
-    unsafe fn wait(&self, stream: Handle, event: Handle) -> Result<(), Fault> {
-        call!(self.cuStreamWaitEvent(stream.0, event.0, 0))
-    }
-
-    unsafe fn synchronize_event(&self, event: Handle) -> Result<(), Fault> {
-        call!(self.cuEventSynchronize(event.0))
+    lockstep_gpu::calls! {
+        make alloc_pinned(bytes: usize) = cuMemHostAlloc(bytes, HOST_ALLOC_PORTABLE);
+        make create_stream() = cuStreamCreate(STREAM_NON_BLOCKING);
+        make create_event() = cuEventCreate(0);
+        end unload = cuModuleUnload;
+        end destroy_stream = cuStreamDestroy_v2;
+        end destroy_event = cuEventDestroy_v2;
+        on free_pinned(memory) = cuMemFreeHost();
+        on synchronize(stream) = cuStreamSynchronize();
+        on record(event, stream) = cuEventRecord();
+        on wait(stream, event) = cuStreamWaitEvent(0);
+        on synchronize_event(event) = cuEventSynchronize();
     }
 
     unsafe fn elapsed(&self, from: Handle, to: Handle) -> Result<f32, Fault> {

@@ -126,6 +126,36 @@ macro_rules! symbols {
     };
 }
 
+/// Implements those methods of [`Driver`](crate::Driver) that are one call of the same form in both vendors'
+/// APIs, with the `call!` of the crate: `make` returns the handle that the function writes to its first
+/// argument, `end` ignores the function's result, and `on` returns it.
+#[macro_export]
+macro_rules! calls {
+    (
+        $(make $make:ident($($size:ident: $type:ty)?) = $create:ident($($given:expr),*);)*
+        $(end $end:ident = $destroy:ident;)*
+        $(on $on:ident($($handle:ident),+) = $function:ident($($flags:expr)?);)*
+    ) => {
+        $(
+            fn $make(&self, $($size: $type)?) -> Result<$crate::Handle, $crate::Fault> {
+                let mut made = ::std::ptr::null_mut();
+                call!(self.$create(&mut made, $($given),*))?;
+                Ok($crate::Handle(made))
+            }
+        )*
+        $(
+            unsafe fn $end(&self, handle: $crate::Handle) {
+                _ = call!(self.$destroy(handle.0));
+            }
+        )*
+        $(
+            unsafe fn $on(&self, $($handle: $crate::Handle),+) -> Result<(), $crate::Fault> {
+                call!(self.$function($($handle.0,)+ $($flags)?))
+            }
+        )*
+    };
+}
+
 /// A function's result: what is said, or a code.
 #[doc(hidden)]
 #[macro_export]

@@ -174,10 +174,6 @@ unsafe impl lockstep_gpu::Driver for Driver {
         Ok(Handle(module))
     }
 
-    unsafe fn unload(&self, module: Handle) {
-        _ = call!(self.hipModuleUnload(module.0));
-    }
-
     unsafe fn function(&self, module: Handle, name: &CStr) -> Result<Handle, Fault> {
         let mut function = null_mut();
         call!(self.hipModuleGetFunction(&mut function, module.0, name.as_ptr()))?;
@@ -194,26 +190,6 @@ unsafe impl lockstep_gpu::Driver for Driver {
         let (mut free, mut total) = (0, 0);
         call!(self.hipMemGetInfo(&mut free, &mut total))?;
         Ok((free, total))
-    }
-
-    fn alloc(&self, bytes: usize) -> Result<Handle, Fault> {
-        let mut address = null_mut();
-        call!(self.hipMalloc(&mut address, bytes))?;
-        Ok(Handle(address))
-    }
-
-    unsafe fn free(&self, memory: Handle) -> Result<(), Fault> {
-        call!(self.hipFree(memory.0))
-    }
-
-    fn alloc_pinned(&self, bytes: usize) -> Result<Handle, Fault> {
-        let mut address = null_mut();
-        call!(self.hipHostMalloc(&mut address, bytes, HOST_MALLOC_PORTABLE))?;
-        Ok(Handle(address))
-    }
-
-    unsafe fn free_pinned(&self, memory: Handle) -> Result<(), Fault> {
-        call!(self.hipHostFree(memory.0))
     }
 
     unsafe fn copy(
@@ -263,16 +239,6 @@ unsafe impl lockstep_gpu::Driver for Driver {
         ask().unwrap_or_else(Owner::unknown)
     }
 
-    fn create_stream(&self) -> Result<Handle, Fault> {
-        let mut stream = null_mut();
-        call!(self.hipStreamCreateWithFlags(&mut stream, STREAM_NON_BLOCKING))?;
-        Ok(Handle(stream))
-    }
-
-    unsafe fn destroy_stream(&self, stream: Handle) {
-        _ = call!(self.hipStreamDestroy(stream.0));
-    }
-
     unsafe fn owns_stream(&self, stream: Handle, ordinal: usize, _context: Handle) -> Option<bool> {
         let get = self.0.symbols.hipStreamGetDevice?;
         let mut device = 0;
@@ -281,30 +247,20 @@ unsafe impl lockstep_gpu::Driver for Driver {
         Some(device == self.device(ordinal))
     }
 
-    unsafe fn synchronize(&self, stream: Handle) -> Result<(), Fault> {
-        call!(self.hipStreamSynchronize(stream.0))
-    }
-
-    fn create_event(&self) -> Result<Handle, Fault> {
-        let mut event = null_mut();
-        call!(self.hipEventCreateWithFlags(&mut event, 0))?;
-        Ok(Handle(event))
-    }
-
-    unsafe fn destroy_event(&self, event: Handle) {
-        _ = call!(self.hipEventDestroy(event.0));
-    }
-
-    unsafe fn record(&self, event: Handle, stream: Handle) -> Result<(), Fault> {
-        call!(self.hipEventRecord(event.0, stream.0))
-    }
-
-    unsafe fn wait(&self, stream: Handle, event: Handle) -> Result<(), Fault> {
-        call!(self.hipStreamWaitEvent(stream.0, event.0, 0))
-    }
-
-    unsafe fn synchronize_event(&self, event: Handle) -> Result<(), Fault> {
-        call!(self.hipEventSynchronize(event.0))
+    lockstep_gpu::calls! {
+        make alloc(bytes: usize) = hipMalloc(bytes);
+        make alloc_pinned(bytes: usize) = hipHostMalloc(bytes, HOST_MALLOC_PORTABLE);
+        make create_stream() = hipStreamCreateWithFlags(STREAM_NON_BLOCKING);
+        make create_event() = hipEventCreateWithFlags(0);
+        end unload = hipModuleUnload;
+        end destroy_stream = hipStreamDestroy;
+        end destroy_event = hipEventDestroy;
+        on free(memory) = hipFree();
+        on free_pinned(memory) = hipHostFree();
+        on synchronize(stream) = hipStreamSynchronize();
+        on record(event, stream) = hipEventRecord();
+        on wait(stream, event) = hipStreamWaitEvent(0);
+        on synchronize_event(event) = hipEventSynchronize();
     }
 
     unsafe fn elapsed(&self, from: Handle, to: Handle) -> Result<f32, Fault> {

@@ -1,7 +1,8 @@
 //! State that ranks share: exact totals of a loss, exact moments of values. They cross a network as bytes or
 //! as limbs.
 
-use crate::{Place, named, refused, view};
+use crate::ops::host_slice as slice;
+use crate::{Place, named, refused};
 use lockstep::core::aggregate::ExactMoments;
 use lockstep::ops::exact::{Limbs, PolicyTotals, exact_sequence_moments, exact_token_moments};
 use lockstep::ops::whiten::{WhitenParams, whiten_by};
@@ -11,16 +12,6 @@ use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::{PyByteArray, PyBytes, PyDict};
 use std::borrow::Cow;
-
-/// Returns an array on the host as a slice.
-fn slice<'a, T: Copy + 'static>(place: Place) -> &'a [T] {
-    match place.1 {
-        // The address of an empty tensor is 0.
-        0 => &[],
-        // SAFETY: as for `view`.
-        len => unsafe { std::slice::from_raw_parts(view::<T>(place).as_ptr(), len) },
-    }
-}
 
 /// Defines a class whose values merge; `$more` are its own methods.
 macro_rules! merging {

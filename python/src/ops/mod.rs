@@ -11,7 +11,7 @@ pub(crate) use routing::{PyRouter, PyTrace, balance_loss, gating_backward, gatin
 pub(crate) use tree::prefix_tree;
 pub(crate) use vocab_parallel::{vocab_parallel_statistics, vocab_parallel_sums, vocab_parallel_top};
 
-use crate::{PyDevice, refused};
+use crate::{Place, PyDevice, refused, view};
 use lockstep::core::Error as Argument;
 use lockstep::core::op::DisjointRows;
 use lockstep::core::ragged::{Cells, In, Mask, Out, Span, flag};
@@ -92,6 +92,11 @@ impl Arrays {
 fn whole<T: Copy>(array: In<'static, T>) -> &'static [T] {
     // The address of an empty tensor is 0.
     if array.is_empty() { &[] } else { array.row(Span::new(0, array.len())) }
+}
+
+/// Returns an array on the host as a slice.
+pub(crate) fn host_slice<T: Copy>(place: Place) -> &'static [T] {
+    whole(view(place))
 }
 
 /// Where an op runs: a device and one of its streams.

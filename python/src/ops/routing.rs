@@ -1,7 +1,7 @@
 //! Routers of mixture-of-experts models, and traces of their choices.
 
-use super::{Arrays, On, copy, launch, on, whole};
-use crate::{Place, refused, view};
+use super::{Arrays, On, copy, host_slice, launch, on};
+use crate::{Place, refused};
 use lockstep::core::Error as Argument;
 use lockstep::core::aggregate::FoldRows;
 use lockstep::core::ragged::{In, Mask};
@@ -232,7 +232,7 @@ impl PyTrace {
     /// Makes a trace from 64-bit ids `[tokens, layers, top_k]`; −1 means missing.
     #[staticmethod]
     fn from_ids(ids: Place, tokens: usize, experts: usize, layers: usize, top_k: usize) -> PyResult<Self> {
-        let trace = RoutingTrace::from_ids(whole(view::<i64>(ids)), tokens, experts, layers, top_k);
+        let trace = RoutingTrace::from_ids(host_slice::<i64>(ids), tokens, experts, layers, top_k);
         trace.map(PyTrace).map_err(refused)
     }
 
@@ -350,7 +350,7 @@ impl PyTrace {
         other_gates: Place,
     ) -> PyResult<Bound<'py, PyDict>> {
         let (a, b) = (self.0.view(), other.0.view());
-        divergence(py, routing::gate_kl((&a, whole(view(gates))), (&b, whole(view(other_gates)))))
+        divergence(py, routing::gate_kl((&a, host_slice(gates)), (&b, host_slice(other_gates))))
     }
 
     /// The cost of replaying this trace on the live scores: ln(mass of the live choice / mass of the recorded
@@ -363,9 +363,9 @@ impl PyTrace {
         scores: Place,
         bias: Option<Place>,
     ) -> PyResult<Bound<'py, PyDict>> {
-        let bias = bias.map(|bias| whole(view(bias)));
+        let bias = bias.map(host_slice);
         let trace = self.0.view();
-        divergence(py, routing::replay_kl(&Device::cpu(), &router.0, whole(view(scores)), bias, &trace))
+        divergence(py, routing::replay_kl(&Device::cpu(), &router.0, host_slice(scores), bias, &trace))
     }
 }
 

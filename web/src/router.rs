@@ -6,7 +6,7 @@ use lockstep::core::ragged::Mask;
 use lockstep::core::routing::{Replay, Router, RouterKind};
 use lockstep::ops::gating_forward;
 use lockstep::ops::routing::Gating;
-use lockstep::routing::{Ids, RoutingTrace, mismatch};
+use lockstep::routing::{RoutingTrace, mismatch};
 use lockstep::schedules::random::{Purpose, Stream};
 use serde::{Deserialize, Serialize};
 
@@ -70,8 +70,6 @@ pub(crate) fn router(device: &Device, request: &Request) -> Result<Routed, Error
 }
 
 fn experts(gating: &Gating) -> Vec<u32> {
-    match &gating.chosen {
-        Ids::U8(ids) => ids.iter().map(|id| (*id).into()).collect(),
-        Ids::U16(ids) => ids.iter().map(|id| (*id).into()).collect(),
-    }
+    let chosen = gating.chosen.view(1, 1);
+    (0..chosen.rows()).map(|entry| chosen.at(entry)).collect()
 }

@@ -4,46 +4,40 @@ use lockstep::Recipe;
 use lockstep::recipe::{Duty, WhitenChoice, entries, names};
 use toml::{Table, Value};
 
-/// Changes since version 0.1: name, key, old value, new value, reason. An empty value means that the key is
+/// Changes since version 0.1: names, key, old value, new value, reason. An empty value means that the key is
 /// absent.
-const CHANGED: &[(&str, &str, &str, &str, &str)] = &[
-    ("vespo", "aggregation.mode", "seq-mean-token-mean", "token-mean", BATCH_TOKENS),
-    ("vespo", "aggregation.length", "at-least-one", "add-eps", "a token-mean has no length to guard"),
-    ("trl_vespo", "aggregation.mode", "seq-mean-token-mean", "token-mean", BATCH_TOKENS),
-    ("trl_vespo", "aggregation.length", "at-least-one", "add-eps", "a token-mean has no length to guard"),
-    ("vespo", "gate.against", "", "rollout", "a choice names the column that it reads"),
-    ("verl_dr_grpo", "aggregation.mode", "seq-mean-token-sum-norm-padded", "seq-mean-token-sum-norm", PADDED),
-    ("verl_dr_grpo", "aggregation.horizon", "", "longest", PADDED),
-    ("minpro", "ratio.level", "given", "min_prefix", "it computes the log-ratios of the prefix itself"),
-    ("trl", "ratio.gradient", "", "mean", SEQUENCES),
-    ("trl_grpo", "ratio.gradient", "", "mean", SEQUENCES),
-    ("trl_dr_grpo", "ratio.gradient", "", "mean", SEQUENCES),
-    ("trl_sapo", "ratio.gradient", "", "mean", SEQUENCES),
-    ("trl_cispo", "ratio.gradient", "", "mean", SEQUENCES),
-    ("trl_gdpo", "ratio.gradient", "", "mean", SEQUENCES),
-    ("trl_vllm", "ratio.gradient", "", "mean", SEQUENCES),
-    ("vespo", "ratio.gradient", "", "mean", SEQUENCES),
-    ("trl_vespo", "ratio.gradient", "", "mean", SEQUENCES),
-    ("trl", "mask.quantile", "", "torch", TOP),
-    ("trl_grpo", "mask.quantile", "", "torch", TOP),
-    ("trl_dr_grpo", "mask.quantile", "", "torch", TOP),
-    ("trl_sapo", "mask.quantile", "", "torch", TOP),
-    ("trl_cispo", "mask.quantile", "", "torch", TOP),
-    ("trl_gdpo", "mask.quantile", "", "torch", TOP),
-    ("trl_vllm", "mask.quantile", "", "torch", TOP),
-    ("vespo", "mask.quantile", "", "torch", TOP),
-    ("trl_vespo", "mask.quantile", "", "torch", TOP),
-    ("vespo", "gate.lambda_floor", "", "1e-4", "VESPO's own code raises a smaller lambda to it"),
-    ("trl_vespo", "gate.lambda_floor", "", "1e-4", "TRL raises a smaller lambda to it"),
-    ("trl_vespo", "correction.nan_rollout", "", "one", NO_SAMPLER),
-    ("trl_vllm", "correction.nan_rollout", "", "one", NO_SAMPLER),
-    ("openrlhf_gspo", "ratio.guard", "clamp", "none", GSPO),
-    ("openrlhf_gspo", "ratio.gradient", "", "mean", GSPO),
-    ("nemo_gspo", "ratio.gradient", "", "mean", GSPO),
-    ("areal_gspo", "ratio.gradient", "", "mean", GSPO),
-    ("slime_gspo", "ratio.advantage", "sequence_mean", "own", GSPO),
-    ("slime_gspo", "ratio.gradient", "", "mean", GSPO),
+type Change = (&'static [&'static str], &'static str, &'static str, &'static str, &'static str);
+const CHANGED: &[Change] = &[
+    (VESPO, "aggregation.mode", "seq-mean-token-mean", "token-mean", BATCH_TOKENS),
+    (VESPO, "aggregation.length", "at-least-one", "add-eps", "a token-mean has no length to guard"),
+    (&["vespo"], "gate.against", "", "rollout", "a choice names the column that it reads"),
+    (DR_GRPO, "aggregation.mode", "seq-mean-token-sum-norm-padded", "seq-mean-token-sum-norm", PADDED),
+    (DR_GRPO, "aggregation.horizon", "", "longest", PADDED),
+    (&["minpro"], "ratio.level", "given", "min_prefix", "it computes the log-ratios of the prefix itself"),
+    (TRL, "ratio.gradient", "", "mean", SEQUENCES),
+    (TRL, "mask.quantile", "", "torch", TOP),
+    (&["vespo"], "gate.lambda_floor", "", "1e-4", "VESPO's own code raises a smaller lambda to it"),
+    (&["trl_vespo"], "gate.lambda_floor", "", "1e-4", "TRL raises a smaller lambda to it"),
+    (&["trl_vespo", "trl_vllm"], "correction.nan_rollout", "", "one", NO_SAMPLER),
+    (&["openrlhf_gspo"], "ratio.guard", "clamp", "none", GSPO),
+    (&["slime_gspo"], "ratio.advantage", "sequence_mean", "own", GSPO),
+    (GSPOS, "ratio.gradient", "", "mean", GSPO),
 ];
+
+const VESPO: &[&str] = &["vespo", "trl_vespo"];
+const DR_GRPO: &[&str] = &["verl_dr_grpo"];
+const TRL: &[&str] = &[
+    "trl",
+    "trl_grpo",
+    "trl_dr_grpo",
+    "trl_sapo",
+    "trl_cispo",
+    "trl_gdpo",
+    "trl_vllm",
+    "vespo",
+    "trl_vespo",
+];
+const GSPOS: &[&str] = &["openrlhf_gspo", "nemo_gspo", "areal_gspo", "slime_gspo"];
 
 /// Names that are now another recipe, or were removed, with the reason.
 const REPLACED: &[(&str, &str)] = &[
@@ -70,7 +64,7 @@ fn table(recipe: &Recipe) -> Table {
 }
 
 /// Replaces a value of the record, which must be the old value in the list of changes.
-fn change(recipe: &mut Table, (name, path, then, now, why): &(&str, &str, &str, &str, &str)) {
+fn change(recipe: &mut Table, name: &str, (_, path, then, now, why): &Change) {
     let (stage, key) = path.split_once('.').unwrap();
     let stage = recipe.entry(stage).or_insert_with(|| Table::new().into()).as_table_mut().unwrap();
     assert_eq!(stage.get(key).and_then(Value::as_str).unwrap_or_default(), *then, "{name}: {path}, {why}");
@@ -86,7 +80,8 @@ fn every_name_of_the_first_version_is_the_same_recipe() {
             continue;
         }
         let mut old = old.as_table().unwrap().clone();
-        CHANGED.iter().filter(|entry| entry.0 == name).for_each(|entry| change(&mut old, entry));
+        let changes = CHANGED.iter().filter(|entry| entry.0.contains(&&name[..]));
+        changes.for_each(|entry| change(&mut old, &name, entry));
         // Rejected sequences counted in no recipe's statistics: docs/decisions/0038-rejected-sequences.md.
         if let Some(correction) = old.get_mut("correction").and_then(Value::as_table_mut) {
             correction.insert("group_statistics".into(), "all".into());

@@ -12,6 +12,18 @@ use lockstep_ops::schedule::rounding::Bounds;
 use lockstep_ops::schedule::staleness::Areal;
 use lockstep_ops::schedule::*;
 
+const GDRO: RolloutGdro<'_> = RolloutGdro {
+    least: 1,
+    most: 4,
+    among: &[],
+    rate: 1.0,
+    exploration: 0.0,
+    price_rate: 0.0,
+    target: 2.0,
+    utility_sign: UtilitySign::Paper,
+    nearest: Nearest::Smaller,
+};
+
 /// A random stream for inputs, separate from those that schedules draw from.
 fn inputs(case: u32) -> Stream {
     Stream::new(20_261_121, Purpose(1000), case, 0)
@@ -71,20 +83,9 @@ fn row_10_16_prompt_gdro_weight() {
 
 #[test]
 fn row_10_17_rollout_gdro_sign() {
-    let paper = RolloutGdro {
-        least: 1,
-        most: 4,
-        among: &[],
-        rate: 1.0,
-        exploration: 0.0,
-        price_rate: 0.0,
-        target: 2.0,
-        utility_sign: UtilitySign::Paper,
-        nearest: Nearest::Smaller,
-    };
     for (utility_sign, sign) in [(UtilitySign::Paper, -1.0), (UtilitySign::Code, 1.0)] {
         let mut scores = [0.0; 4];
-        RolloutGdro { utility_sign, ..paper }.update(&mut scores, &[5], &[2], &[0.75], 0.0).unwrap();
+        RolloutGdro { utility_sign, ..GDRO }.update(&mut scores, &[5], &[2], &[0.75], 0.0).unwrap();
         assert_eq!(scores, [0.0, sign * 0.75, 0.0, 0.0]);
     }
 }
@@ -119,17 +120,8 @@ fn a_permuted_batch_has_the_same_partition() {
 
 #[test]
 fn the_rollout_budget_is_met_whenever_it_can_be() {
-    let gdro = RolloutGdro {
-        least: 2,
-        most: 6,
-        among: &[],
-        rate: 0.5,
-        exploration: 0.1,
-        price_rate: 0.1,
-        target: 4.0,
-        utility_sign: UtilitySign::Paper,
-        nearest: Nearest::Smaller,
-    };
+    let gdro =
+        RolloutGdro { least: 2, most: 6, rate: 0.5, exploration: 0.1, price_rate: 0.1, target: 4.0, ..GDRO };
     for case in 0..50 {
         let mut s = inputs(case);
         let scores = uniform(&mut s, 10 * 5);
@@ -226,17 +218,7 @@ fn impossible_sizes_are_refused_before_anything_is_allocated() {
     assert_eq!(named(balance(&[], 1, true, Balance::Greedy).unwrap_err()), "ranks");
     let buffer = fifo::Fifo::new(u32::MAX).unwrap();
     assert_eq!(named(replay_slots(&buffer, u32::MAX, 0, 0).unwrap_err()), "slots");
-    let gdro = RolloutGdro {
-        least: 0,
-        most: u32::MAX,
-        among: &[],
-        rate: 1.0,
-        exploration: 0.0,
-        price_rate: 0.0,
-        target: 4.0,
-        utility_sign: UtilitySign::Code,
-        nearest: Nearest::Smaller,
-    };
+    let gdro = RolloutGdro { least: 0, most: u32::MAX, target: 4.0, utility_sign: UtilitySign::Code, ..GDRO };
     assert_eq!(named(rollout_gdro_choose(&gdro, &[], &[1], 4).unwrap_err()), "most");
     let wide = RolloutGdro { most: 65_536, ..gdro };
     assert_eq!(named(rollout_gdro_choose(&wide, &[], &[u32::MAX; 2], 4).unwrap_err()), "count");

@@ -108,7 +108,7 @@ impl Algorithm {
         let tokens: Vec<u32> = (0..=rewards.len() as u32).collect();
         let groups: Vec<u32> = tokens.iter().copied().step_by(group).collect();
         let batch = Batch::new(&tokens, &groups, None)?;
-        let each = ops::pass_at_k(&self.device, &batch, rewards, None, k, 0.5)?.pass_at_k;
+        let each = ops::pass_at_k(&self.device, &batch, rewards, None, k, 0.5, 0.0)?.pass_at_k;
         Ok(each.iter().map(|pass| f64::from(*pass)).sum::<f64>() / each.len() as f64)
     }
 

@@ -81,7 +81,10 @@ impl OpTest for Group {
                 residual.push(0.0, if exact { 0.0 } else { a.abs() + noise });
             }
             mean.push(group.baseline, group.baseline.abs() + noise);
-            std.push(group.spread, group.spread.abs() + if self.scale == Scale::Mean { noise } else { 0.0 });
+            std.push(
+                group.spread,
+                group.spread.abs() + if matches!(self.scale, Scale::Mean { .. }) { noise } else { 0.0 },
+            );
             counted.push(kept.len() as f64, 0.0);
             let constant = kept.iter().all(|r| *r == kept[0]) && !kept.is_empty();
             let nan = span.clone().any(|i| data.live(i) && !data.scored(i));
@@ -110,7 +113,7 @@ impl OpTest for Group {
             (Baseline::Mean, Scale::LeaveOneOutStd { ddof: 0, eps: 0.0 }, "0/0 where the others are equal"),
             (Baseline::Mean, batch, "batch std: a group's own deviation instead"),
             (Baseline::Mean, Scale::Nonzero { norm: 1.5 }, "GPG: alpha upside down"),
-            (Baseline::Mean, Scale::Mean, "MaxRL: a mean of 0"),
+            (Baseline::Mean, Scale::Mean { eps: 1e-6 }, "MaxRL: a mean of 0"),
             (Baseline::Length, none, "OPO: padded lengths; a group without tokens"),
             (Baseline::Weighted { eps: 1e-8 }, of_all, "VCPO: weights of those not counted"),
             (Baseline::Weighted { eps: 0.0 }, batch, "all weights 0"),
@@ -173,7 +176,7 @@ impl OpTest for Group {
             Scale::Std { ddof, eps },
             Scale::LeaveOneOutStd { ddof, eps },
             Scale::Mad { floor: 1e-3 },
-            Scale::Mean,
+            Scale::Mean { eps },
             Scale::Batch { ddof, eps },
             Scale::RootMeanSquare { ddof, eps },
             Scale::Nonzero { norm: 2.0 },
@@ -222,7 +225,7 @@ impl Group {
             Scale::LeaveOneOutStd { ddof, eps } => oracle::Scale::LeaveOneOutStd { ddof: ddof.into(), eps },
             Scale::RootMeanSquare { ddof, eps } => oracle::Scale::RootMeanSquare { ddof: ddof.into(), eps },
             Scale::Mad { floor } => oracle::Scale::Mad { floor },
-            Scale::Mean => oracle::Scale::Mean,
+            Scale::Mean { eps } => oracle::Scale::Mean { eps },
             Scale::Batch { ddof, eps } => {
                 oracle::Scale::Batch { std: batch.variance(ddof.into()).sqrt(), eps }
             }

@@ -9,6 +9,7 @@ pub struct PassAtK {
     pub k: u32,
     /// Rewards above this are correct.
     pub threshold: f32,
+    pub eps: f64,
 }
 
 impl OpTest for PassAtK {
@@ -24,6 +25,7 @@ impl OpTest for PassAtK {
             valid: data.masked(),
             k: self.k,
             threshold: self.threshold,
+            eps: self.eps,
             advantage: out.element("advantage"),
             pass_at_k: out.array(data.rows(), |values| vec![row("pass_at_k", estimates(values))]),
             counted: out.row("counted"),
@@ -38,7 +40,7 @@ impl OpTest for PassAtK {
             let correct = |i: usize| data.scored(i) && data.element[0][i] > self.threshold;
             let n = data.span(r).filter(|i| data.scored(*i)).count();
             let c = data.span(r).filter(|i| correct(*i)).count();
-            let group = oracle::group(c, n - c, self.k);
+            let group = oracle::group(c, n - c, self.k, self.eps);
             let (estimate, good, bad) = group.unwrap_or((-1.0, 0.0, 0.0));
             for i in data.span(r) {
                 let a = if correct(i) { good } else { bad };
@@ -54,12 +56,14 @@ impl OpTest for PassAtK {
 
     fn corpus(source: Source) -> Vec<Case> {
         numbered(pairs([1, 2, 4, 8, 64, 1000], [false, true]), source, |_, (k, valid), source| {
-            case(PassAtK { k, threshold: 0.5 }, &rewards::sizes(), valid, source)
+            let eps = if k % 4 == 0 { 1e-6 } else { 0.0 };
+            case(PassAtK { k, threshold: 0.5, eps }, &rewards::sizes(), valid, source)
         })
     }
 
     fn random(_op: &str, draw: &mut Draw) -> Case {
-        let params = PassAtK { k: 1 + draw.below(12) as u32, threshold: draw.pick(&[0.5, 0.0, -0.25]) };
+        let (k, threshold) = (1 + draw.below(12) as u32, draw.pick(&[0.5, 0.0, -0.25]));
+        let params = PassAtK { k, threshold, eps: draw.pick(&[1e-6, 0.0, 0.1]) };
         case(params, &draw.lengths(), draw.yes(), draw.source())
     }
 }

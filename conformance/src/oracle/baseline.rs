@@ -36,8 +36,8 @@ pub enum Scale {
     RootMeanSquare { ddof: f64, eps: f64 },
     /// Median of |R − b|, + floor.
     Mad { floor: f64 },
-    /// The mean.
-    Mean,
+    /// The mean plus eps.
+    Mean { eps: f64 },
     /// A batch-wide deviation + eps.
     Batch { std: f64, eps: f64 },
     /// A batch-wide factor.
@@ -157,13 +157,14 @@ pub fn group(
         Scale::RootMeanSquare { ddof, .. } => {
             (exact_sum((0..n).map(|k| difference(k).powi(2))) / (n as f64 - ddof)).sqrt()
         }
-        Scale::Mean => centre,
+        Scale::Mean { .. } => centre,
         Scale::Batch { std, .. } => std,
         Scale::Fraction { of } => of,
     };
 
     let weightless = matches!(baseline, Baseline::Weighted { .. }) && total_weight == 0.0;
-    if (constant && own && !raw && !weightless) || (scale == Scale::Mean && out.spread == 0.0) {
+    if (constant && own && !raw && !weightless) || (matches!(scale, Scale::Mean { .. }) && out.spread == 0.0)
+    {
         return out;
     }
     for (k, &i) in indices.iter().enumerate() {
@@ -186,7 +187,8 @@ pub fn group(
             Scale::Std { eps, .. } | Scale::Batch { eps, .. } | Scale::RootMeanSquare { eps, .. } => {
                 out.spread + eps
             }
-            Scale::Mean | Scale::Fraction { .. } => out.spread,
+            Scale::Mean { eps } => out.spread + eps,
+            Scale::Fraction { .. } => out.spread,
         };
         out.divisor[i] = divisor;
         out.advantage[i] = (difference / divisor).clamp(-limit, limit);

@@ -6,8 +6,8 @@ fn choose_ratio(a: f64, b: f64, k: u32) -> f64 {
 }
 
 /// pass@k, and the advantages of correct and wrong members, of which there are `c` and `w`; `None` if there
-/// are fewer than k.
-pub fn group(c: usize, w: usize, k: u32) -> Option<(f64, f64, f64)> {
+/// are fewer than k. `eps` is added to the deviation.
+pub fn group(c: usize, w: usize, k: u32, eps: f64) -> Option<(f64, f64, f64)> {
     let (w, n) = (w as f64, (c + w) as f64);
     if n < f64::from(k) {
         return None;
@@ -20,5 +20,5 @@ pub fn group(c: usize, w: usize, k: u32) -> Option<(f64, f64, f64)> {
         return Some((rate, 0.0, 0.0));
     }
     let others = choose_ratio(w - 1.0, n - 1.0, k - 1);
-    Some((rate, fail / sigma, (fail - others) / sigma))
+    Some((rate, fail / (sigma + eps), (fail - others) / (sigma + eps)))
 }

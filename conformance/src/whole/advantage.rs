@@ -87,7 +87,7 @@ pub(super) fn outcome(
             for members in &batch.groups {
                 let right = |s: usize| scores[s].map(|r| r > f64::from(recipe.reward.threshold));
                 let count = |is: bool| members.clone().filter(|s| right(*s) == Some(is)).count();
-                let both = pass_at_k::group(count(true), count(false), own.k.unwrap_or(4));
+                let both = pass_at_k::group(count(true), count(false), own.k.unwrap_or(4), own.eps);
                 let (_, positive, negative) = both.unwrap_or_default();
                 for s in members.clone() {
                     out.advantage[s] = right(s).map_or(0.0, |right| if right { positive } else { negative });
@@ -186,7 +186,7 @@ fn groups(
         }
         Estimator::PassK => (Baseline::Second, std),
         Estimator::McGrpo => (Baseline::Median, Scale::Mad { floor: own.mad_floor.unwrap_or(1e-3) }),
-        Estimator::MaxRl => (Baseline::Mean, Scale::Mean),
+        Estimator::MaxRl => (Baseline::Mean, Scale::Mean { eps }),
         Estimator::Vcpo if own.robust.is_some() => (Baseline::Given, std),
         Estimator::Vcpo => (Baseline::Weighted { eps: 1e-8 }, std),
         Estimator::V05 => {

@@ -324,8 +324,8 @@ fn advantages() {
     }
     refused(ops::discounted_return(&device, &batch, &rewards, 1.5), "`gamma` is …");
     refused(ops::discounted_return(&device, &batch, &infinite, 1.0), "`token rewards`[2] is …");
-    refused(ops::pass_at_k(&device, &batch, &rewards, None, 3, 0.5), "`cu_groups`[0] is …");
-    refused(ops::pass_at_k(&device, &batch, &rewards, None, 0, 0.5), "`k` is …");
+    refused(ops::pass_at_k(&device, &batch, &rewards, None, 3, 0.5, 1e-6), "`cu_groups`[0] is …");
+    refused(ops::pass_at_k(&device, &batch, &rewards, None, 0, 0.5, 1e-6), "`k` is …");
     refused(ops::combine(&device, &batch, &infinite, &[1.0]), "`components`[2] is …");
     refused(ops::combine(&device, &batch, &rewards, &[f32::NAN]), "`weights`[0] is …");
     for values in [Advantage::PerToken(&infinite), Advantage::PerSequence(&infinite)] {
@@ -348,7 +348,7 @@ fn advantages() {
     assert_eq!(plan(2, 3), Some(vec![2, 2, 0]));
     // But a group of the batch without a counted sequence does.
     let valid = Some(&[1, 1, 0, 0][..]);
-    refused(ops::pass_at_k(&device, &batch, &rewards, valid, 2, 0.5), "`cu_groups`[1] is 0: …");
+    refused(ops::pass_at_k(&device, &batch, &rewards, valid, 2, 0.5, 1e-6), "`cu_groups`[1] is 0: …");
     assert_eq!(plan_of(&Rollouts { valid, ..few }, 2, 3), None);
 
     // Rewards of sequences cannot serve as token rewards, or vice versa.

@@ -277,8 +277,8 @@ fn shrinkage_by_hand() {
 fn worked_8_6_pass_at_k() {
     let rewards = [1.0f32, 1.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0];
     let batch = Batch::new(&[0, 1, 2, 3, 4, 5, 6, 7, 8], &[0, 8], None).unwrap();
-    let got = lockstep::ops::pass_at_k(&Device::cpu(), &batch, &rewards, None, 4, 0.5).unwrap();
-    let (rate, good, bad) = oracle::pass_at_k::group(2, 6, 4).unwrap();
+    let got = lockstep::ops::pass_at_k(&Device::cpu(), &batch, &rewards, None, 4, 0.5, 0.0).unwrap();
+    let (rate, good, bad) = oracle::pass_at_k::group(2, 6, 4, 0.0).unwrap();
     assert!(close(rate, 0.785714) && close(good, 0.522233) && close(bad, -0.174078), "oracle");
     assert_worked(&got.pass_at_k, &[0.785714]);
     assert_worked(&got.advantage[..3], &[0.522233, 0.522233, -0.174078]);

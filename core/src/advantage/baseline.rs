@@ -10,7 +10,7 @@
 //! | NeMo's GRPO | `LeaveOneOut` | `LeaveOneOutStd` | NeMo RL |
 //! | OPO | `Length` | `None` | 2505.23585 |
 //! | GPG | `Mean` | `Nonzero` | 2504.02546 |
-//! | MaxRL | `Mean` | `Mean` | 2602.02710 (secondary) |
+//! | MaxRL | `Mean` | `Mean` | 2602.02710, its code |
 //! | pass@k, verl's form | `Second` | `Std` or `None` | 2503.19595 |
 //! | MC-GRPO | `Median` | `Mad` | 2601.22582 |
 //! | ReMax (greedy reward), REINFORCE with any baseline | `Given` | `None` | 2310.10505 |
@@ -88,8 +88,11 @@ pub enum Scale {
         /// minority gets ±1/floor. Recommended: 0.1 to 1.
         floor: f64,
     },
-    /// The mean reward r̄; if it is 0, every advantage is 0.
-    Mean,
+    /// r̄ + eps, with the mean reward r̄; if it is 0, every advantage is 0.
+    Mean {
+        /// Added to the mean; MaxRL's code has 1e-6.
+        eps: f64,
+    },
     /// std + eps of the whole batch, from `moments` `[6]`.
     Batch {
         /// 1 = unbiased, 0 = population.
@@ -155,7 +158,7 @@ impl Scale {
     /// is not a positive finite number.
     pub fn check(self) -> Result<(), Error> {
         match self {
-            Scale::Mean => Ok(()),
+            Scale::Mean { eps } => require::not_negative("eps", eps),
             Scale::None { ddof } => Scale::Std { ddof, eps: 0.0 }.check(),
             Scale::Std { ddof, eps }
             | Scale::LeaveOneOutStd { ddof, eps }
@@ -178,6 +181,7 @@ crate::launch_args!(enum Baseline (number: f64) {
 
 crate::launch_args!(enum Scale (ddof: u32, number: f64) {
     0 => None { ddof }, 1 => Std { ddof, eps: number }, 2 => LeaveOneOutStd { ddof, eps: number },
-    3 => Mad { floor: number }, 4 => Mean, 5 => Batch { ddof, eps: number }, 6 => Nonzero { norm: number },
+    3 => Mad { floor: number }, 4 => Mean { eps: number }, 5 => Batch { ddof, eps: number },
+    6 => Nonzero { norm: number },
     7 => RootMeanSquare { ddof, eps: number }
 });

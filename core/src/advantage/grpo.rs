@@ -238,7 +238,7 @@ impl Kernel for GroupAdvantage<'_> {
                     if V == 1 && n > 0.0 { members.median_distance(team, span, n, baseline) } else { 0.0 };
                 (mad, floor)
             }
-            Scale::Mean => (mean, 0.0),
+            Scale::Mean { eps } => (mean, eps),
             Scale::Batch { ddof, eps } => match self.moments {
                 Some(batch) => (moments::std::<T::Arith>(batch, ddof), eps),
                 None => (0.0, eps),
@@ -267,7 +267,7 @@ impl Kernel for GroupAdvantage<'_> {
         let empty_weights =
             matches!(self.baseline, Baseline::Weighted { .. } | Baseline::Length) && weight == 0.0;
         let equal = constant && own && !empty_weights && !raw;
-        let zero = none || equal || (matches!(self.scale, Scale::Mean) && spread == 0.0);
+        let zero = none || equal || (matches!(self.scale, Scale::Mean { .. }) && spread == 0.0);
         let second = self.baseline == Baseline::Second && !raw;
         // Number of members at each extreme, to decide on the inputs which members have equal others.
         let mut ends = [0.0; 2];

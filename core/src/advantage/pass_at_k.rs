@@ -1,11 +1,11 @@
 //! Analytic pass@k advantage, and the unbiased pass@k estimate.
 //!
-//! **Formula** (2508.10751, recalled; docs/maths/advantages.md), for n counted members of a group, c of them
+//! **Formula** (2508.10751 and its code; docs/maths/advantages.md), for n counted members of a group, c of them
 //! correct and w = n − c wrong:
 //!
 //! ```text
 //! q = C(w, k)/C(n, k) = Π_{i<k} (w − i)/(n − i),   pass@k = 1 − q,   σ = sqrt(q (1 − q))
-//! correct: A = q/σ        wrong: A = (q − C(w−1, k−1)/C(n−1, k−1))/σ = −(c/w) q/σ
+//! correct: A = q/(σ + eps)        wrong: A = (q − C(w−1, k−1)/C(n−1, k−1))/(σ + eps) = −(c/w) q/(σ + eps)
 //! ```
 //!
 //! Computed as products, without log-gamma: exact to a few units of binary64 for every group size. The
@@ -38,6 +38,8 @@ crate::kernel! {
         pub k: u32,
         /// A response is correct if its reward is above this.
         pub threshold: f32 where finite,
+        /// Added to σ; the paper's code has 1e-6.
+        pub eps: f64 where not_negative,
         /// Advantages, `[S]`.
         pub advantage: Out<'a, f32> [sequences],
         /// Estimate of pass@k, `[G]`; NaN with fewer than k members.
@@ -70,7 +72,7 @@ impl Kernel for PassAtK<'_> {
         }
         let q = if wrong < k { 0.0 } else { q };
         let zero = q == 0.0 || c == 0.0 || n < k;
-        let good = num::div64(q, <T::Arith as Arith>::sqrt64(q * (1.0 - q)));
+        let good = num::div64(q, <T::Arith as Arith>::sqrt64(q * (1.0 - q)) + self.eps);
         // A factor instead of a select between two captured numbers: LLVM would select between their
         // addresses, at the cost of 128 bytes of local memory.
         let against = -num::div64(c, wrong);

@@ -69,12 +69,7 @@ impl Gate for PpoClip {
     fn check(&self) -> Result<(), Error> {
         let (low, high, dual) = (self.clip_ratio_low, self.clip_ratio_high, self.clip_ratio_c);
         require::unit("clip_ratio_low", low)?;
-        require::scalar(
-            "clip_ratio_high",
-            high >= 0.0 && high.is_finite(),
-            "a finite number of at least 0",
-            high,
-        )?;
+        require::not_negative("clip_ratio_high", high)?;
         require::scalar("clip_ratio_c", dual > 1.0, "a number above 1 (or none)", dual)
     }
 }

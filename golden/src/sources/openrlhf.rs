@@ -64,9 +64,10 @@ fn policy(config: &mut Config<'_>) -> Result<Setup, String> {
     let by_sequence = config.text("policy_loss_type")? == Some("gspo");
     let preset = if by_sequence { "openrlhf_gspo" } else { "openrlhf" };
     let mut to = Setup::new(Overlay::new(preset), Calls::Loss, POLICY, &["loss", "dloss_dlogp"]);
-    let keys = [("clip_eps_low", "gate.clip_ratio_low"), ("clip_eps_high", "gate.clip_ratio_high")];
-    to.recipe.copy(config, &keys)?;
-    to.recipe.copy(config, &[("dual_clip", "gate.clip_ratio_c")])?;
+    // A ratio is never below 0.
+    to.recipe.number("gate.clip_ratio_low", config.number("clip_eps_low")?.map(|low| low.min(1.0)));
+    to.recipe
+        .copy(config, &[("clip_eps_high", "gate.clip_ratio_high"), ("dual_clip", "gate.clip_ratio_c")])?;
     let of_tokens = config.boolean("token_level_loss")?.unwrap_or(true) && !by_sequence;
     to.scale = aggregation(config, &mut to, "aggregation.mode", of_tokens)?;
 

@@ -53,6 +53,7 @@ struct Mean {
     mode: &'static str,
     scale: f64,
     counts: [Option<u64>; 3],
+    width: Option<f64>,
 }
 
 fn mean(config: &mut Config<'_>) -> Result<Mean, String> {
@@ -66,11 +67,11 @@ fn mean(config: &mut Config<'_>) -> Result<Mean, String> {
         "seq-mean-token-mean" => "seq-mean-token-mean",
         "seq-mean-token-sum-norm" => {
             let scale = 1.0 / width.ok_or("config `horizon` is missing")?;
-            return Ok(Mean { mode: "token-sum", scale, counts });
+            return Ok(Mean { mode: "token-sum", scale, counts, width });
         }
         _ => return Err(format!("config `loss_agg_mode` is {name:?}")),
     };
-    Ok(Mean { mode, scale: 1.0, counts })
+    Ok(Mean { mode, scale: 1.0, counts, width })
 }
 
 /// Losses −A·logp of a gate without a ratio, with logp = −1; without counts from outside, all samples count.
@@ -240,10 +241,10 @@ fn policy(config: &mut Config<'_>, inputs: &Inputs<'_>, device: &Device) -> Resu
     let length = config.boolean("length_loss_weight")? == Some(true);
     // Without the column the code ignores difficulty.
     let difficulty = config.boolean("difficulty_loss_weight")? == Some(true) && inputs.has("difficulty");
-    let sampler = Sampler::read(config)?;
+    let mut sampler = Sampler::read(config)?;
     let mut to = Setup::new(Overlay::new("roll"), Calls::Loss, POLICY, &[]);
     let mean = mean(config)?;
-    (to.scale, to.counts) = (mean.scale, mean.counts);
+    (to.scale, to.counts, sampler.width) = (mean.scale, mean.counts, mean.width);
     let variant = config.text("pg_variant")?.unwrap_or("vanilla");
     let masked = gate(variant, config, &mut to)?;
     if variant == "topr" {

@@ -81,6 +81,8 @@ pub(super) struct Sampler {
     bands: Vec<(&'static Level, Statistic, [f64; 2])>,
     /// Whether there are filters, enabled or not.
     filters: bool,
+    /// The width of the batch, if the configuration has it; otherwise that of the longest row.
+    pub(super) width: Option<f64>,
 }
 
 impl Sampler {
@@ -213,7 +215,8 @@ impl Sampler {
             to.own("metrics.is_weight_clipfrac", move |o| {
                 let own = sampler.weights(o.device, &o.columns.view(), &o.shape)?;
                 // The code ignores the mask: a sequence counts as many times as the batch is wide.
-                let width = o.shape.spans.iter().map(ExactSizeIterator::len).max().unwrap_or(0) as f64;
+                let longest = o.shape.spans.iter().map(ExactSizeIterator::len).max().unwrap_or(0) as f64;
+                let width = sampler.width.unwrap_or(longest);
                 let rows = own.stats.above_fraction * own.counts_before.nonempty as f64;
                 let tokens = own.stats.outside_fraction * own.counts_before.tokens as f64;
                 let clipped = if of_rows { rows * width } else { tokens };

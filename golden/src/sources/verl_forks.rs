@@ -121,7 +121,10 @@ fn aggregation(config: &mut Config<'_>, to: &mut Setup, sequences: Option<&str>)
     } else {
         to.recipe.word("aggregation.mode", mode);
     }
-    if let Some(sequences) = sequences.filter(|_| mode == "seq-mean-token-sum") {
+    // VESPO's fork leaves empty sequences out of both means.
+    let other =
+        mode == "seq-mean-token-sum" || (sequences, mode) == (Some("nonempty"), "seq-mean-token-mean");
+    if let Some(sequences) = sequences.filter(|_| other) {
         to.recipe.word("aggregation.sequences", sequences);
     }
     Ok(())

@@ -320,6 +320,7 @@ impl Plan {
                 valid: mask(valid),
                 k,
                 threshold: recipe.reward.threshold,
+                eps: choice.eps,
                 advantage: advantage.out(),
                 pass_at_k: exec.result::<f32>("mean", groups).out(),
                 counted: exec.result::<u32>("counted", groups).out(),

@@ -234,7 +234,7 @@ impl AdvantageChoice {
             AdvantageEstimator::McGrpo => {
                 (Baseline::Median, Scale::Mad { floor: self.mad_floor.unwrap_or(MAD_FLOOR) })
             }
-            AdvantageEstimator::MaxRl => (Baseline::Mean, Scale::Mean),
+            AdvantageEstimator::MaxRl => (Baseline::Mean, Scale::Mean { eps }),
             AdvantageEstimator::ReMax => (Baseline::Given, none),
             AdvantageEstimator::Vcpo if self.robust.is_some() => {
                 (Baseline::Given, by_std(Scale::Std { ddof, eps }))

@@ -260,7 +260,7 @@ impl Recipe {
             AdvantageEstimator::PassAtK => {
                 let k = choice.k.unwrap_or(super::advantage::PASS_AT_K);
                 let threshold = self.reward.threshold;
-                let passed = pass_at_k(device, batch, input.rewards, input.valid, k, threshold)?;
+                let passed = pass_at_k(device, batch, input.rewards, input.valid, k, threshold, choice.eps)?;
                 (out.advantage, out.groups.mean) = (passed.advantage, passed.pass_at_k);
                 out.groups.counted = passed.counted;
             }

@@ -19,17 +19,17 @@ pub struct PassAtKOutput {
 }
 
 /// Computes advantages `[S]` for the objective pass@k: that at least one of `k` attempts is correct. A reward
-/// in `rewards` `[S]` is correct if it is above `threshold`; formula:
-/// [`lockstep_core::advantage::pass_at_k`]. Sequences with a NaN reward or a 0 in `valid` `[S]` are excluded.
+/// in `rewards` `[S]` is correct if it is above `threshold`; `eps` is added to the deviation that advantages are
+/// divided by; formula: [`lockstep_core::advantage::pass_at_k`]. Sequences with a NaN reward or a 0 in `valid` `[S]` are excluded.
 ///
-/// Errors: lengths that disagree; a `k` of 0; a group with sequences, of which fewer than `k` are counted
+/// Errors: lengths that disagree; a `k` of 0, or an `eps` below 0; a group with sequences, of which fewer than `k` are counted
 /// (group).
 ///
 /// ```
 /// use lockstep_ops::{Batch, Device, ops::pass_at_k};
 /// let batch = Batch::new(&[0, 1, 2, 3, 4, 5, 6, 7, 8], &[0, 8], None)?;
 /// let rewards = [1.0, 1.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0];
-/// let out = pass_at_k(&Device::cpu(), &batch, &rewards, None, 4, 0.5)?;
+/// let out = pass_at_k(&Device::cpu(), &batch, &rewards, None, 4, 0.5, 0.0)?;
 /// assert!((out.pass_at_k[0] - 0.785714).abs() < 1e-6 && (out.advantage[0] - 0.522233).abs() < 1e-6);
 /// # Ok::<(), lockstep_ops::Error>(())
 /// ```
@@ -41,6 +41,7 @@ pub fn pass_at_k(
     valid: Option<&[u8]>,
     k: u32,
     threshold: f32,
+    eps: f64,
 ) -> Result<PassAtKOutput, Error> {
     check_scores(batch, "rewards", rewards, valid)?;
     let mut out = PassAtKOutput {
@@ -55,6 +56,7 @@ pub fn pass_at_k(
         valid: Mask::new(valid),
         k,
         threshold,
+        eps,
         advantage: Out::new(&mut out.advantage),
         pass_at_k: Out::new(&mut out.pass_at_k),
         counted: Out::new(&mut out.counted),

@@ -93,8 +93,9 @@ fn slices_in_kernels_out() {
                 let rows = data.elements() / MOMENTS;
                 assert_eq!(expected.sum("count"), data.element64[..rows].iter().sum::<f64>());
             }
-            AnyOp::PassAtK(PassAtK { k, threshold }) => {
-                let out = expected.of_groups(|b| Ok(ops::pass_at_k(&device, b, at(0), valid, k, threshold)));
+            AnyOp::PassAtK(PassAtK { k, threshold, eps }) => {
+                let out =
+                    expected.of_groups(|b| Ok(ops::pass_at_k(&device, b, at(0), valid, k, threshold, eps)));
                 // Some groups have fewer than k members: an error that names the first.
                 let few = expected.outputs["too_few"].iter().position(|few| *few != 0.0).unwrap();
                 refused(out, &format!("`cu_groups`[{few}]…"));

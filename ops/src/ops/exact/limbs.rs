@@ -1,7 +1,7 @@
 //! Exact sums as 64-bit integers, which a training engine's own all-reduce adds without rounding, in any
 //! order.
 
-use super::{Argument, Counts, Error, ExactMoments, ExactSum, PolicyTotals, SUM_BYTES, sum};
+use super::{Counts, Error, ExactMoments, ExactSum, PolicyTotals, SUM_BYTES, sum};
 use lockstep_core::aggregate::exact::MOMENTS_BYTES;
 use lockstep_core::require;
 
@@ -145,7 +145,7 @@ impl<'a> Reader<'a> {
     fn wrong(&self) -> Error {
         let (index, expected) = (self.next - 1, "a sum of limbs over at most 2^31 ranks");
         let got = self.limbs[index] as f64;
-        Argument::Value { argument: "limbs", index: Some(index), expected, got }.into()
+        lockstep_core::require::value("limbs", Some(index), expected, got).into()
     }
 
     fn count(&mut self) -> Result<u64, Error> {

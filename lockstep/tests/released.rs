@@ -134,3 +134,22 @@ fn mssr_leaves_a_lone_response_as_it_is() {
     assert_eq!(advantages(&[1.0, 0.0]), [1.0, -1.0]);
     assert_eq!(advantages(&[0.75, f32::NAN]), [0.25, 0.0]);
 }
+
+/// Numbers of MaxRL's `compute_maxrl_outcome_advantage` and of `calc_adv` (Passk_Training), in binary64.
+#[test]
+fn max_rl_and_pass_at_k_have_the_eps_of_their_code() {
+    for (name, choices, size, right, wanted) in [
+        ("max_rl", "", 64, 1, [62.995_968_3, -0.999_936_0]),
+        ("pass_at_k", "advantage.k = 8", 16, 7, [0.026_452_54, -0.020_574_20]),
+    ] {
+        let rewards: Vec<f32> = (0..size).map(|i| f32::from(i < right)).collect();
+        let cu_seqlens: Vec<u32> = (0..=size).collect();
+        let cu_groups = [0, size];
+        let rollouts = Rollouts { rewards: Some(&rewards), ..Rollouts::new(&cu_seqlens, &cu_groups) };
+        let recipe = Recipe::named(name).unwrap().with_toml(choices).unwrap();
+        let advantage = recipe.advantages(&Device::cpu(), &rollouts).unwrap().advantage;
+        for (got, wanted) in [advantage[0], *advantage.last().unwrap()].into_iter().zip(wanted) {
+            assert!((f64::from(got) / wanted - 1.0).abs() < 1e-6, "{name}: {got}, not {wanted}");
+        }
+    }
+}

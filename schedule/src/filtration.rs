@@ -2,8 +2,8 @@
 //! on. A host function, not an op.
 //!
 //! **Formula** (PF-PPO 2409.06957; our reading, without the primary text; the last three rules are those
-//! of verl's `pf_ppo`, which draws from the whole batch): the weight of a response is the probability that it is drawn. The weights sum to 1
-//! over a group of n responses:
+//! of verl's `pf_ppo`, which draws from the whole batch): the weight of a response is the probability that it
+//! is drawn. The weights sum to 1 over a group of n responses:
 //!
 //! | rule | weights before division by their sum |
 //! |---|---|

@@ -68,8 +68,8 @@ impl AdaptiveKl {
 
     /// Updates β after a step with mean KL `current`, and returns it.
     ///
-    /// Errors, which leave β unchanged: a KL that is not finite; `n_steps` of five horizons or more; a β beyond
-    /// the range of binary64.
+    /// Errors, which leave β unchanged: a KL that is not finite; `n_steps` of five horizons or more; a β
+    /// beyond the range of binary64.
     pub fn update(&mut self, current: f64, n_steps: u64) -> Result<f64, Error> {
         require::finite("current kl", current)?;
         let share = n_steps as f64 / self.horizon;

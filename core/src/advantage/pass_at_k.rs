@@ -1,7 +1,7 @@
 //! Analytic pass@k advantage, and the unbiased pass@k estimate.
 //!
-//! **Formula** (2508.10751 and its code; docs/maths/advantages.md), for n counted members of a group, c of them
-//! correct and w = n − c wrong:
+//! **Formula** (2508.10751 and its code; docs/maths/advantages.md), for n counted members of a group, c of
+//! them correct and w = n − c wrong:
 //!
 //! ```text
 //! q = C(w, k)/C(n, k) = Π_{i<k} (w − i)/(n − i),   pass@k = 1 − q,   σ = sqrt(q (1 − q))

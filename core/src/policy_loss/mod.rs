@@ -296,8 +296,8 @@ impl<G: Gate> PolicyLoss<'_, G> {
         self.loss.as_ref().is_some_and(|loss| loss.token_loss.is_some())
     }
 
-    /// Refuses KL clamps that the fused loss does not have, [`RatioGranularity::Given`] with a gate that reads
-    /// `logp_old`, a `logp_second` that the gate does not read, and metrics without losses.
+    /// Refuses KL clamps that the fused loss does not have, [`RatioGranularity::Given`] with a gate that
+    /// reads `logp_old`, a `logp_second` that the gate does not read, and metrics without losses.
     fn check_terms(&self) -> Result<(), Error> {
         self.weight_from.check(&self.weight)?;
         if let Some(term) = &self.kl {

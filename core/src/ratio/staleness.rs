@@ -48,8 +48,8 @@ crate::kernel! {
     }
     unsafe "staleness", over cu_seqlens (tokens, sequences),
         require |k| {
-            let (current, max) = (k.current, k.max_staleness);
-            require::scalar("current", (0..VERSIONS).contains(&current), "a version: 0 to 2^24 - 1", current)?;
+            let (current, max, version) = (k.current, k.max_staleness, "a version: 0 to 2^24 - 1");
+            require::scalar("current", (0..VERSIONS).contains(&current), version, current)?;
             require::scalar("max_staleness", max >= 0, "at least 0", max)
         };
 }

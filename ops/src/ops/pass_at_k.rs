@@ -19,11 +19,12 @@ pub struct PassAtKOutput {
 }
 
 /// Computes advantages `[S]` for the objective pass@k: that at least one of `k` attempts is correct. A reward
-/// in `rewards` `[S]` is correct if it is above `threshold`; `eps` is added to the deviation that advantages are
-/// divided by; formula: [`lockstep_core::advantage::pass_at_k`]. Sequences with a NaN reward or a 0 in `valid` `[S]` are excluded.
+/// in `rewards` `[S]` is correct if it is above `threshold`; `eps` is added to the deviation that advantages
+/// are divided by; formula: [`lockstep_core::advantage::pass_at_k`]. Sequences with a NaN reward or a 0 in
+/// `valid` `[S]` are excluded.
 ///
-/// Errors: lengths that disagree; a `k` of 0, or an `eps` below 0; a group with sequences, of which fewer than `k` are counted
-/// (group).
+/// Errors: lengths that disagree; a `k` of 0, or an `eps` below 0; a group with sequences, of which
+/// fewer than `k` are counted (group).
 ///
 /// ```
 /// use lockstep_ops::{Batch, Device, ops::pass_at_k};

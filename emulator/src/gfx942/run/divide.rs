@@ -6,9 +6,9 @@
 //! too small, the documents scale the denominator by 2^+64 (2^+128), which overflows: here it is 2^-64, as
 //! when only the reciprocal is too small. A quotient that rounds to 0 counts as below the normal numbers. And
 //! a quotient that overflowed on its way, which the last step sees as ∞ or NaN, is ∞: the documents ask for
-//! the exponent of the denominator there, which cannot be reached. `v_div_fmas` undoes what `v_div_scale` did,
-//! 2^±64 (2^±128), in one rounding: the documents multiply by 2^32 (2^64) whatever was scaled. The tests
-//! compare the whole sequence with division.
+//! the exponent of the denominator there, which cannot be reached. `v_div_fmas` undoes what `v_div_scale`
+//! did, 2^±64 (2^±128), in one rounding: the documents multiply by 2^32 (2^64) whatever was scaled. The
+//! tests compare the whole sequence with division.
 
 macro_rules! division {
     ($scale:ident, $fixup:ident, $float:ty, $bits:ty, $ldexp:path, $mantissa:literal, $full:literal,
